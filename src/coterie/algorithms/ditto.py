@@ -1,0 +1,46 @@
+"""Ditto: a personal model pulled towards the global one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coterie.contract import GlobalModel, Predictor, Site, register
+from coterie.models import Models
+
+
+@register
+@dataclass(frozen=True)
+class Ditto(GlobalModel):
+    """Ditto (Li et al., ICML 2021): min_v F_k(v) + (lambda/2) ||v - w^t||^2 beside FedAvg's w.
+
+    The reference is the received w^t. Both passes of a round see the same mini-batches. (lambda of Ditto is twice
+    FEDORA's lambda_k.)
+    """
+
+    name: ClassVar[str] = "ditto"
+    title: ClassVar[str] = "Ditto"
+    paper: ClassVar[str] = "Li et al., ICML 2021"
+    evaluated: ClassVar[str] = "personal model after local training"
+
+    lambda_: float = 1.0
+    personal_epochs: int | None = None
+
+    def check(self) -> None:
+        """``lambda`` is not negative."""
+        super().check()
+        self.require(self.lambda_ >= 0, "lambda_", "0 or more")
+
+    def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
+        """(a) w_k <- SGD from w^t, uploaded; (b) the own model theta_k with the pull lambda (theta_k - w^t)."""
+        site.theta = site.fit(site.theta, anchor=w, strength=self.lambda_, epochs=self.personal_epochs).models
+        return {"w": site.fit(w).models}
+
+    def offer(self, server: Any, clients: Any) -> Mapping[str, Any]:
+        """Nothing: the personal model is at the client."""
+        return {}
+
+    def personal(self, site: Site, **offer: Any) -> Predictor:
+        """The client's own model."""
+        return Predictor(site.theta)

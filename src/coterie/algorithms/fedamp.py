@@ -1,0 +1,56 @@
+"""FedAMP: each client is pulled towards an attention-weighted mixture of all clients' models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from coterie.contract import Algorithm, Server, Site, mixture, register
+from coterie.models import Models
+from coterie.relations import attention, squared_distances
+
+
+@register
+@dataclass(frozen=True)
+class FedAMP(Algorithm):
+    """FedAMP (Huang et al., AAAI 2021): min sum_k F_k(w_k) + lambda sum_{i<j} A(||w_i - w_j||^2).
+
+    A(x) = 1 - exp(-x/sigma); xi_ij = alpha A'(||w_i - w_j||^2), xi_ii = 1 - sum_j xi_ij, u_i = sum_j xi_ij w_j, with
+    alpha cut to sigma / (m - 1) so that no self-weight is negative. ``sigma`` counts in units of the median squared
+    distance unless ``sigma_relative`` is off.
+    """
+
+    name: ClassVar[str] = "fedamp"
+    title: ClassVar[str] = "FedAMP"
+    paper: ClassVar[str] = "Huang et al., AAAI 2021"
+
+    lambda_: float = 0.1
+    sigma: float = 1.0
+    alpha: float = 1.0
+    sigma_relative: bool = True
+
+    def check(self) -> None:
+        """``lambda`` is not negative; ``sigma`` and ``alpha`` are positive."""
+        self.require(self.lambda_ >= 0, "lambda_", "0 or more")
+        self.require(self.sigma > 0, "sigma", "above 0")
+        self.require(self.alpha > 0, "alpha", "above 0")
+
+    def setup(self, server: Server) -> None:
+        """All clients' models, theta^0 at first."""
+        server.w = server.initial_models()
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        """Mix the models of the cohort, send each client its u_i, keep what comes back."""
+        own = server.w[cohort]
+        distances = squared_distances(tensor for _, tensor in own.parameters())
+        xi = attention(distances, self.sigma, self.alpha, relative=self.sigma_relative)
+        up = server.ask(self.local_update, cohort, u=mixture(xi, own))
+        server.w[up.clients] = up.w
+
+    def local_update(self, site: Site, u: Models) -> Mapping[str, Any]:
+        """F_i(w) + (lambda / 2 alpha) ||w - u_i||^2 from the own w_i."""
+        site.theta = site.fit(site.theta, anchor=u, strength=self.lambda_ / self.alpha).models
+        return {"w": site.theta}

@@ -1,0 +1,59 @@
+"""FedAvg and FedAvg+FT: one global model by averaging, and its fine-tuned copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from coterie.contract import GlobalModel, Predictor, Site, register
+from coterie.models import Models
+
+
+@register
+@dataclass(frozen=True)
+class FedAvg(GlobalModel):
+    """FedAvg (McMahan et al., AISTATS 2017): min sum_k p_k F_k(w) with p_k = n_k / n.
+
+    w_k <- SGD(w) at the clients; w <- sum_k p_k w_k at the server, p renormalised over those that answered.
+    """
+
+    name: ClassVar[str] = "fedavg"
+    title: ClassVar[str] = "FedAvg"
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+
+    def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
+        """E epochs from the global model."""
+        return {"w": site.fit(w).models}
+
+
+@dataclass(frozen=True)
+class FineTuned(GlobalModel):
+    """Adds fine-tuning at evaluation: the tuned copies are used to predict and never fed back."""
+
+    epochs_ft: int = 1
+    lr_ft: float | None = None
+    part: Literal["all", "head"] = "all"
+    evaluated: ClassVar[str] = "global model, fine-tuned on the client's training data"
+
+    def check(self) -> None:
+        """Epochs are not negative, and a part is ``all`` or ``head``."""
+        super().check()
+        self.require(self.epochs_ft >= 0, "epochs_ft", "0 or more")
+        self.require(self.part in ("all", "head"), "part", "all or head")
+
+    def personal(self, site: Site, **offer: Any) -> Predictor:
+        """theta_k <- finetune(w, k)."""
+        if self.epochs_ft == 0:
+            return Predictor(offer["w"])
+        tuned = site.fit(offer["w"], epochs=self.epochs_ft, batches="fine-tuning", only=self.part, lr=self.lr_ft)
+        return Predictor(tuned.models)
+
+
+@register
+@dataclass(frozen=True)
+class FedAvgFT(FineTuned, FedAvg):
+    """FedAvg, then per-client tuning of the global model at evaluation."""
+
+    name: ClassVar[str] = "fedavg-ft"
+    title: ClassVar[str] = "FedAvg+FT"

@@ -1,0 +1,43 @@
+"""FedProx and FedProx+FT: FedAvg with a proximal term at the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coterie.algorithms.fedavg import FineTuned
+from coterie.contract import GlobalModel, Site, register
+from coterie.models import Models
+from coterie.training import ProxPlace
+
+
+@register
+@dataclass(frozen=True)
+class FedProx(GlobalModel):
+    """FedProx (Li et al., MLSys 2020): client k minimises F_k(w) + (mu/2) ||w - w^t||^2 from the received w^t."""
+
+    name: ClassVar[str] = "fedprox"
+    title: ClassVar[str] = "FedProx"
+    paper: ClassVar[str] = "Li et al., MLSys 2020"
+
+    mu: float = 1.0
+    prox_place: ProxPlace = "gradient"
+
+    def check(self) -> None:
+        """``mu`` is not negative."""
+        super().check()
+        self.require(self.mu >= 0, "mu", "0 or more")
+
+    def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
+        """Gradient of the client's loss plus mu (w - w^t)."""
+        return {"w": site.fit(w, anchor=w, strength=self.mu, prox_place=self.prox_place).models}
+
+
+@register
+@dataclass(frozen=True)
+class FedProxFT(FineTuned, FedProx):
+    """FedProx, then per-client tuning without the proximal term."""
+
+    name: ClassVar[str] = "fedprox-ft"
+    title: ClassVar[str] = "FedProx+FT"

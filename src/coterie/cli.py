@@ -1,0 +1,362 @@
+"""The ``coterie`` command: it reads arguments, calls the package and prints; what it does lives elsewhere.
+
+Everything heavy is imported inside the commands, so that ``--help`` and the listings answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+from rich.table import Table
+
+from coterie.errors import CoterieError
+
+app = typer.Typer(
+    name="coterie",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Personalised federated learning in which every client ends better off than alone.\n\n"
+        "[bold]coterie run[/] trains the quickstart: rotated digits, four methods, three seeds, "
+        "about a minute. "
+        "[bold]coterie presets[/] lists the experiments of the papers."
+    ),
+)
+
+ConfigArgument = Annotated[
+    str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or the name of a preset.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Change one key, e.g. -s training.lr=0.01 or -s seeds=[0]; repeatable.",
+    ),
+]
+DataDir = Annotated[
+    Path | None, typer.Option(envvar="COTERIE_DATA", help="Where data files lie; default: the user's cache.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the table.")]
+
+
+def main() -> None:
+    """Entry point of the ``coterie`` command."""
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Personalised federated learning in which every client ends better off than alone."""
+    if version:
+        import coterie
+
+        print(f"coterie {coterie.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    config: ConfigArgument = "quickstart",
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Run directory; default: runs/<name>-<n>.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing run directory.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the resolved configuration and what it will cost; train nothing."
+        ),
+    ] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run an experiment and say who gained and who lost.
+
+    CONFIG is a YAML file, PRESET the name of a ready-made experiment; without either: the quickstart.
+    Ctrl-C saves; [bold]coterie resume[/] goes on from there.
+    """
+    console = _console()
+    with _friendly(debug, data_dir):
+        experiment = _loaded(console, quiet)
+        if dry_run:
+            from coterie.experiment.estimate import dry_run as estimate
+
+            settled = experiment.read_config(config, overrides or [], device)
+            text, table = estimate(settled, data_dir)
+            console.print(Syntax(text, "yaml", background_color="default"))
+            console.print(table)
+            return
+        result = experiment.run(
+            config,
+            overrides or [],
+            data_dir=data_dir,
+            output=output,
+            overwrite=overwrite,
+            device=device,
+            console=None if quiet else console,
+        )
+        _print_result(console, result)
+
+
+@app.command()
+def resume(
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The run directory of an interrupted experiment.")
+    ],
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Continue an interrupted experiment as if nothing had happened.
+
+    RUN is its run directory, which [bold]coterie run[/] has printed. Results are those of an uninterrupted
+    run.
+    """
+    console = _console()
+    with _friendly(debug, data_dir):
+        experiment = _loaded(console, quiet)
+        _print_result(
+            console, experiment.resume(directory, data_dir=data_dir, console=None if quiet else console)
+        )
+
+
+@app.command()
+def show(
+    config: ConfigArgument = "quickstart",
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Which seed's division; default: the first of the configuration.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write the plot of classes by client to this page.")
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show the federation of a configuration: who owns how much of what.
+
+    CONFIG is a YAML file, PRESET the name of a ready-made experiment; without either: the quickstart.
+    """
+    console = _console()
+    with _friendly(debug, data_dir):
+        from coterie import experiment
+        from coterie.federation import build_federation
+        from coterie.federation.show import class_grid, class_plot, describe
+
+        settled = experiment.read_config(config, overrides or [])
+        federation = build_federation(
+            settled.federation, seed=settled.seeds[0] if seed is None else seed, data_dir=data_dir
+        )
+        frame = describe(federation)
+        if html is not None:
+            _write_page(class_plot(federation), html)
+        if as_json:
+            _print_json({"source": dict(federation.source), "clients": frame.to_dict(orient="records")})
+            return
+        table = _table(*map(str, frame.columns))
+        for row in frame.itertuples(index=False):
+            table.add_row(*(f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in row))
+        console.print(table)
+        console.print(class_grid(federation))
+        shape = " x ".join(map(str, federation.feature_shape))
+        console.print(
+            f"\n{federation.k} clients of {federation.source['source']}: inputs {shape}, "
+            f"{federation.classes} {'classes' if federation.task == 'classification' else 'targets'}",
+            highlight=False,
+        )
+        if html is not None:
+            console.print(f"The plot is in {escape(str(html))}", highlight=False)
+
+
+@app.command()
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List the methods, or explain one.
+
+    With NAME: its paper, its variants and every option with its default.
+    """
+    console = _console()
+    with _friendly(debug):
+        from coterie.experiment.catalogue import algorithm_cards
+
+        cards = algorithm_cards(name)
+        if as_json:
+            _print_json(cards if name is None else cards[0])
+        elif name is None:
+            table = _table("name", "method", "variants")
+            for card in cards:
+                table.add_row(card["name"], card["title"], ", ".join(card["variants"]))
+            console.print(table)
+            console.print("Options of one: coterie algorithms NAME", style="dim", highlight=False)
+        else:
+            _print_card(console, cards[0])
+
+
+@app.command()
+def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
+    """List the data sources, and the rules that divide them among clients."""
+    console = _console()
+    with _friendly(debug):
+        from coterie.federation import available_rules, available_sources
+
+        found = {"sources": dict(available_sources()), "rules": dict(available_rules())}
+        if as_json:
+            _print_json(
+                {kind: [{"name": n, "about": a} for n, a in items.items()] for kind, items in found.items()}
+            )
+            return
+        for title, key, items in (
+            ("source", "federation.source", found["sources"]),
+            ("rule", "federation.partition.rule", found["rules"]),
+        ):
+            table = _table(title, key)
+            for item, about in items.items():
+                table.add_row(item, about)
+            console.print(table)
+
+
+@app.command()
+def presets(
+    name: Annotated[str | None, typer.Argument(help="One preset: print its YAML.")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List the ready-made experiments, or print one as a start for your own.
+
+    [bold]coterie presets quickstart > mine.yaml[/] gives a file to change and run.
+    """
+    console = _console()
+    with _friendly(debug):
+        from coterie.presets import available_presets, find_preset
+
+        if name is not None:
+            preset = find_preset(name)
+            if as_json:
+                _print_json({"name": preset.name, "about": preset.description, "yaml": preset.text})
+            elif console.is_terminal:
+                console.print(Syntax(preset.text.rstrip(), "yaml", background_color="default"))
+            else:
+                sys.stdout.write(preset.text)
+            return
+        found = available_presets()
+        if as_json:
+            _print_json([{"name": preset.name, "about": preset.description} for preset in found])
+            return
+        table = _table("name", "experiment")
+        for preset in found:
+            table.add_row(preset.name, preset.description)
+        console.print(table)
+        console.print(
+            "Run one: coterie run NAME. See one: coterie presets NAME", style="dim", highlight=False
+        )
+
+
+@contextmanager
+def _friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
+    """One sentence and exit code 2 for a mistake; where to go on, and the shell's code, after a stop."""
+    say = Console(stderr=True, soft_wrap=True, highlight=False).print
+    try:
+        yield
+    except CoterieError as error:
+        if debug:
+            raise
+        say(f"[bold red]error:[/] {escape(str(error))}")
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt as stop:
+        from coterie.experiment import Interrupted, resume_command
+
+        if isinstance(stop, Interrupted):
+            again = resume_command(stop.path, data_dir)
+            say(f"Stopped after saving; continue with: [bold]{escape(again)}[/]")
+            raise typer.Exit(stop.exit_code) from None
+        say("Stopped at once; a run that has begun continues from its last checkpoint with coterie resume.")
+        raise typer.Exit(130) from None
+
+
+def _console() -> Console:
+    """Standard output; wide enough for the result table where there is no terminal to ask."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, 120))
+
+
+def _loaded(console: Console, quiet: bool) -> ModuleType:
+    """The package ``coterie.experiment``; torch takes its seconds, so say that something happens."""
+    if console.is_terminal and not quiet:
+        with console.status("Loading"):
+            return import_module("coterie.experiment")
+    return import_module("coterie.experiment")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for position, column in enumerate(columns):
+        table.add_column(escape(column), no_wrap=position == 0)
+    return table
+
+
+def _print_json(value: Any) -> None:
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=lambda item: item.item())
+    sys.stdout.write("\n")
+
+
+def _print_result(console: Console, result: Any) -> None:
+    console.print()
+    console.print(result.table())
+    console.print(
+        f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True
+    )
+    if result.diverged:
+        raise CoterieError(f"not every run reached its end: {'; '.join(result.diverged)}")
+
+
+def _print_card(console: Console, card: dict[str, Any]) -> None:
+    console.print(f"[bold]{card['name']}[/]  {escape(card['title'])}")
+    for line in (card["paper"], "", *card["about"].splitlines()):
+        console.print(escape(line), highlight=False)
+    if card["evaluated"]:
+        console.print(f"\nEvaluated: {escape(card['evaluated'])}", highlight=False)
+    if not card["options"]:
+        console.print("\nNo options.")
+        return
+    table = _table("option", "type", "default", *card["variants"])
+    for option in card["options"]:
+        values = (str(option["variants"].get(variant, "")) for variant in card["variants"])
+        table.add_row(option["name"], escape(option["type"]), str(option["default"]), *values)
+    console.print()
+    console.print(table)
+
+
+def _write_page(figure: Any, path: Path) -> None:
+    try:
+        figure.write_html(path, include_plotlyjs=True)
+    except OSError as error:
+        raise CoterieError(f"--html {path}: cannot be written ({error.strerror or error}).") from error

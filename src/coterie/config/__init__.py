@@ -1,0 +1,22 @@
+"""Validated configuration: a YAML file, a preset or a mapping in, precise errors out."""
+
+from coterie.config.reading import load_config, parse_config
+from coterie.config.schema import (
+    AlgorithmEntry,
+    Config,
+    ModelConfig,
+    ParticipationConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
+
+__all__ = [
+    "AlgorithmEntry",
+    "Config",
+    "ModelConfig",
+    "ParticipationConfig",
+    "ScheduleConfig",
+    "TrainingConfig",
+    "load_config",
+    "parse_config",
+]

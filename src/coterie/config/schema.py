@@ -1,0 +1,241 @@
+"""The keys of an experiment, their types, defaults and limits.
+
+Every key that may stand in a YAML file is a field here, so that a misspelt one is an error and not a silent
+default. Values are strict: the YAML reader has already decided what is a number, so ``"12"`` is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from coterie.federation.config import FederationConfig
+
+
+def _file_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+        raise ValueError(f"{value!r} would be part of a file name: use letters, digits, '.', '_' and '-'")
+    return value
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        raise ValueError(f"{value!r} is no device: use cpu, cuda, cuda:<number> or auto")
+    return value
+
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+def _rule(value: Any) -> Any:
+    """``cosine`` is short for ``{rule: cosine}``."""
+    return {"rule": value} if isinstance(value, str) else value
+
+
+def _listed(value: Any) -> Any:
+    """``seeds: 0`` is short for ``seeds: [0]``."""
+    return value if isinstance(value, list | tuple | None) else [value]
+
+
+def _named(value: Any) -> Any:
+    """``fedora`` is short for ``{name: fedora}``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _participation(value: Any) -> Any:
+    """A number is the fraction of clients drawn each round; 1.0 is everybody."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"rule": "all"} if value == 1 else {"rule": "uniform", "fraction": value}
+    return _rule(value)
+
+
+class Section(BaseModel):
+    """A group of keys: unknown ones are errors, values are strict, nothing changes after validation."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class ModelConfig(BaseModel):
+    """The model that every client trains; keys beside ``name`` are arguments of the model factory."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    name: str = "mlp"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments for the model factory."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the rounds: ``constant``, ``cosine`` or ``{rule: step, milestones: [...]}``."""
+
+    rule: Literal["constant", "cosine", "step", "exponential"] = "constant"
+    milestones: list[Annotated[float, Field(gt=0)]] | None = None
+    factor: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _fits_the_rule(self) -> ScheduleConfig:
+        if self.rule == "step" and not self.milestones:
+            raise ValueError(
+                "the rule step needs milestones, the rounds after which lr is multiplied by factor"
+            )
+        if self.rule == "exponential" and self.factor is None:
+            raise ValueError("the rule exponential needs factor, by which lr is multiplied each round")
+        if self.rule != "step" and self.milestones:
+            raise ValueError(f"milestones belong to the rule step, not to {self.rule}")
+        if self.rule in ("constant", "cosine") and self.factor is not None:
+            raise ValueError(f"factor belongs to the rules step and exponential, not to {self.rule}")
+        return self
+
+
+class TrainingConfig(Section):
+    """What a client does between two exchanges with the server."""
+
+    epochs: PositiveInt = 5
+    batch_size: PositiveInt = 32
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: Annotated[float, Field(gt=0)] = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    nesterov: bool = False
+    schedule: Annotated[ScheduleConfig, BeforeValidator(_rule)] = ScheduleConfig()
+    clip: Annotated[float, Field(gt=0)] | None = None
+    drop_last: bool = False
+
+    def merged(self, other: TrainingConfig | None) -> TrainingConfig:
+        """These settings, changed where ``other`` states something else."""
+        if other is None:
+            return self
+        return self.model_copy(update={key: getattr(other, key) for key in other.model_fields_set})
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for settings that contradict each other; only merged ones can be judged."""
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError("nesterov needs optimizer sgd and a momentum above 0")
+        if self.optimizer == "adam" and self.momentum:
+            raise ValueError("momentum belongs to sgd; remove it or choose optimizer sgd")
+
+
+class AlgorithmEntry(BaseModel):
+    """One method of the experiment; keys that are not named here are the method's own options."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    name: str
+    variant: str | None = None
+    label: str | None = None
+    training: TrainingConfig | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The method's own options."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @field_serializer("training")
+    def _only_what_is_stated(self, training: TrainingConfig | None) -> dict[str, Any] | None:
+        return None if training is None else training.model_dump(exclude_unset=True)
+
+
+class ParticipationConfig(Section):
+    """Who is asked in a round: everybody, a fixed number drawn at random, or each one with a probability."""
+
+    rule: Literal["all", "uniform", "bernoulli"] = "all"
+    fraction: Fraction | None = None
+    clients: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _one_size(self) -> ParticipationConfig:
+        given = [key for key in ("fraction", "clients") if getattr(self, key) is not None]
+        if self.rule == "all" and given:
+            raise ValueError(
+                f"the rule all asks every client; remove {' and '.join(given)} or use the rule uniform"
+            )
+        if self.rule == "uniform" and len(given) != 1:
+            raise ValueError("the rule uniform needs either fraction or clients")
+        if self.rule == "bernoulli" and given != ["fraction"]:
+            raise ValueError(
+                "the rule bernoulli needs fraction, the probability of each client, and nothing else"
+            )
+        return self
+
+
+class Config(Section):
+    """One experiment: a federation, a model, a training recipe and the methods to compare."""
+
+    name: Annotated[str, AfterValidator(_file_name)] = "experiment"
+    federation: FederationConfig
+    model: Annotated[ModelConfig, BeforeValidator(_named)] = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    algorithms: Annotated[
+        list[Annotated[AlgorithmEntry, BeforeValidator(_named)]],
+        BeforeValidator(_listed),
+        Field(min_length=1),
+    ] = [AlgorithmEntry(name="local"), AlgorithmEntry(name="fedavg"), AlgorithmEntry(name="fedora")]
+    rounds: PositiveInt = 100
+    participation: Annotated[ParticipationConfig, BeforeValidator(_participation)] = ParticipationConfig()
+    evaluate_every: PositiveInt = 5
+    report: Literal["best_val", "last", "best_test"] = "best_val"
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
+    targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
+    absent: dict[PositiveInt, list[str]] = {}
+    checkpoint_every: PositiveInt = 50
+    save_models: bool = True
+    output: Annotated[str, Field(min_length=1)] | None = None
+    device: Annotated[str, AfterValidator(_device)] = "cpu"
+    dtype: Literal["float32", "float64"] = "float32"
+    executor: Literal["auto", "stacked", "vmap", "loop"] = "auto"
+    chunk: PositiveInt | None = None
+    threads: PositiveInt | None = None
+    buffers: Literal["average", "local", "server"] = "average"
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("each seed may be listed once")
+        return seeds
+
+    @model_validator(mode="after")
+    def _training_makes_sense(self) -> Config:
+        for entry in self.algorithms:
+            self.training.merged(entry.training).check()
+        self.training.check()
+        return self
+
+    def training_of(self, entry: AlgorithmEntry) -> TrainingConfig:
+        """The training settings of one method: the common ones and what its entry changes."""
+        return self.training.merged(entry.training)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The resolved configuration as plain data, what ``config.yaml`` holds; unset keys are left out."""
+        tree: dict[str, Any] = self.model_dump(exclude={"algorithms"})
+        algorithms = [_plain_entry(entry.model_dump(exclude_none=True)) for entry in self.algorithms]
+        tree = {key: algorithms if key == "algorithms" else tree[key] for key in type(self).model_fields}
+        return {key: _without_none(value) for key, value in tree.items() if value is not None}
+
+
+def _plain_entry(entry: dict[str, Any]) -> dict[str, Any] | str:
+    return str(entry["name"]) if set(entry) == {"name"} else entry
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(inner) for inner in value]
+    return value

@@ -1,0 +1,120 @@
+"""What an algorithm is: a frozen set of hyper-parameters with server code and client code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from coterie.contract.payload import broadcast
+from coterie.contract.predictor import Predictor
+from coterie.contract.server import Server
+from coterie.contract.site import Site
+from coterie.errors import CoterieError
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One personalised federated learning method; override ``round`` or ``local_update`` and what else it needs.
+
+    Server code touches ``server`` and answers only; client code touches ``site`` and its payload only.
+    ``variants`` name sets of defaults for options: an option left at ``None`` takes its variant's value.
+    """
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    evaluated: ClassVar[str] = "own model after local training"
+
+    def __post_init__(self) -> None:
+        variant = getattr(self, "variant", None)
+        if self.variants:
+            if variant not in self.variants:
+                raise CoterieError(
+                    f"algorithm {self.name} has the variants {', '.join(self.variants)}, not {variant!r}"
+                )
+            for option, value in self.variants[variant].items():
+                if getattr(self, option) is None:
+                    object.__setattr__(self, option, value)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse hyper-parameters that make no sense, with ``CoterieError``."""
+
+    def require(self, condition: bool, option: str, rule: str) -> None:
+        """Raise ``CoterieError`` naming the option unless ``condition`` holds."""
+        if not condition:
+            value = getattr(self, option)
+            raise CoterieError(f"{self.name}.{option.rstrip('_')} must be {rule}, not {value!r}")
+
+    def options(self) -> dict[str, Any]:
+        """Every hyper-parameter with its value; a trailing underscore (``lambda_``) is dropped."""
+        return {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
+
+    # --- at the server -------------------------------------------------------------------------------------------
+    def setup(self, server: Server) -> None:
+        """Declare the server's state; asks nobody."""
+
+    def welcome(self, server: Server, clients: Tensor) -> None:
+        """Called when ``clients: (k,)`` are first in a cohort; may ask them."""
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        """One round with ``cohort: (m,)``: one or more asks, then the update."""
+        server.ask(self.local_update, cohort)
+
+    def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
+        """What ``clients: (k,)`` need from the server to predict."""
+        return {}
+
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any]:
+        """What newcomers start from: by default what is offered for evaluation."""
+        return self.offer(server, clients)
+
+    # --- at the clients ------------------------------------------------------------------------------------------
+    def start(self, site: Site) -> None:
+        """Declare the clients' state at first contact; ``site.theta`` is theta^0 already."""
+
+    def local_update(self, site: Site) -> Mapping[str, Any]:
+        """The client's part of a round; returns what it uploads."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither round nor local_update")
+
+    def personal(self, site: Site, **offer: Any) -> Predictor:
+        """What each client predicts with, given what was offered; by default its own model."""
+        return Predictor(site.theta)
+
+
+@dataclass(frozen=True)
+class GlobalModel(Algorithm):
+    """Shared by methods that average one global model w: ``server.w``, one row, is what everyone predicts with."""
+
+    weights: str = "samples"
+    evaluated: ClassVar[str] = "global model after aggregation"
+
+    def check(self) -> None:
+        """``weights`` is ``samples`` (n_k / n) or ``uniform``."""
+        self.require(self.weights in ("samples", "uniform"), "weights", "samples or uniform")
+
+    def setup(self, server: Server) -> None:
+        """The global model starts at theta^0."""
+        server.w = server.initial_model()
+
+    def shares(self, server: Server, cohort: Tensor) -> Tensor:
+        """The weight of each client of the cohort before normalisation, ``(m,)`` float64."""
+        n = server.n[cohort].double()
+        return n if self.weights == "samples" else n.new_ones(len(n))
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        """w <- sum_k p_k w_k over the clients that answered."""
+        up = server.ask(self.local_update, cohort, average=self.shares(server, cohort), w=broadcast(server.w))
+        server.w = up.w
+
+    def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
+        """The global model."""
+        return {"w": broadcast(server.w)}
+
+    def personal(self, site: Site, **offer: Any) -> Predictor:
+        """The global model as it is."""
+        return Predictor(offer["w"])

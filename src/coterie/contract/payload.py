@@ -1,0 +1,114 @@
+"""What travels: values for each client, one value for all, or a few rows of a bank for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.models import Models
+
+Value = Models | Tensor
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """One value that every asked client receives whole."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Pick:
+    """For each asked client its own m rows of a bank: ``index: (k, m)``.
+
+    With ``peers`` the rows belong to clients, and each transfer goes from its owner to the asker.
+    """
+
+    bank: Value
+    index: Tensor
+    peers: bool = False
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """For each asked client its own mixture of a bank, ``weights: (k, m)`` times ``(m, d)``, formed as it is sent."""
+
+    weights: Tensor
+    bank: Models
+
+
+def broadcast(value: Value) -> Broadcast:
+    """Send ``value`` (a tensor, or Models with one row) to all asked clients."""
+    return Broadcast(value)
+
+
+def pick(bank: Value, index: Tensor, *, peers: bool = False) -> Pick:
+    """Send to client i the rows ``index[i]`` of ``bank``; the client sees ``(k, m)`` candidates."""
+    return Pick(bank, index, peers)
+
+
+def mixture(weights: Tensor, bank: Models) -> Mixture:
+    """Send to client i the model ``weights[i] @ bank``; equal to sending rows of ``weights @ bank``, in less memory."""
+    return Mixture(weights, bank)
+
+
+def for_rows(value: Any, rows: Tensor, asked: int) -> Value:
+    """What the clients at positions ``rows: (r,)`` of the ``asked`` ones receive: leading axis r.
+
+    Raises ``ValueError`` for a value that is neither per client nor marked as shared.
+    """
+    count = len(rows)
+    if isinstance(value, Broadcast):
+        if isinstance(value.value, Models):
+            return value.value.repeat(count)
+        return value.value.unsqueeze(0).expand(count, *value.value.shape)
+    if isinstance(value, Pick):
+        return _picked(value.bank, value.index[rows])
+    if isinstance(value, Mixture):
+        return value.bank.mixed(value.weights[rows])
+    if not isinstance(value, Models | Tensor):
+        raise ValueError(f"a payload is Models or a tensor, not {type(value).__name__}")
+    if isinstance(value, Tensor) and value.ndim == 0:
+        raise ValueError("a number for all clients is sent as broadcast(value)")
+    if len(value) != asked:
+        raise ValueError(f"a payload has one row for each of the {asked} asked clients, not {len(value)}; use broadcast")
+    return value[contiguous(rows)]
+
+
+def contiguous(rows: Tensor) -> Tensor | slice:
+    """The slice that says the same as ``rows: (r,)`` where there is one, so that rows are seen and not copied."""
+    if len(rows) and bool((rows == torch.arange(int(rows[0]), int(rows[0]) + len(rows))).all()):
+        return slice(int(rows[0]), int(rows[0]) + len(rows))
+    return rows
+
+
+def _picked(bank: Value, index: Tensor) -> Value:
+    if isinstance(bank, Tensor):
+        return bank[index]
+    return Models(bank.layout, {name: tensor[index.to(tensor.device)] for name, tensor in bank.tensors.items()})
+
+
+def weigh(value: Value, rows: int) -> Mapping[str, int]:
+    """Bytes that one client's share of ``value`` (with leading axis ``rows``) takes, by kind."""
+    if isinstance(value, Models):
+        share = value.lead[1:].numel()
+        model, buffers = value.bytes_per_row()
+        if value.layout.policy != "average":
+            buffers = 0
+        return {"model": model * share, "buffer": buffers * share}
+    size = value.element_size() * value.numel() // max(rows, 1)
+    return {"meta" if value.ndim <= 1 else "summary": size}
+
+
+def empty_like(value: Value, rows: int) -> Value:
+    """Storage for ``rows`` rows shaped as the rows of ``value``."""
+    if isinstance(value, Models):
+        return Models(
+            value.layout,
+            {name: torch.empty(rows, *t.shape[1:], dtype=t.dtype, device=t.device) for name, t in value.tensors.items()},
+        )
+    return torch.empty(rows, *value.shape[1:], dtype=value.dtype, device=value.device)

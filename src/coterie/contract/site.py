@@ -1,0 +1,266 @@
+"""A site: k >= 1 clients as an algorithm's client code sees them. Rows never mix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.contract.state import Store, owned
+from coterie.errors import CoterieError
+from coterie.federation.data import ClientData
+from coterie.models import Models, Stack
+from coterie.training import (
+    BatchPlan,
+    Fitted,
+    Objective,
+    ProxPlace,
+    Step,
+    TrainingSettings,
+    batch_gradient,
+    fit,
+    full_gradient,
+    hits,
+    means,
+    own_steps,
+)
+from coterie.training.keys import client_keys
+
+SplitName = Literal["train", "validation"]
+
+
+@dataclass(frozen=True)
+class LocalContext:
+    """What the client code of one run shares: the architecture, the loss, the settings, the seed."""
+
+    stack: Stack
+    objective: Objective
+    training: TrainingSettings
+    seed: int
+    rounds: int
+    task: str
+    classes: int
+
+
+class Site:
+    """k clients with their private data and their own persistent state.
+
+    Attributes:
+        clients: ``(k,)`` numbers of the clients; ``names`` their names; ``k`` how many.
+        n: ``(k,)`` training examples of each.
+        round: the current round.
+        train, validation: their data. Test data never reach a site.
+        theta: ``(k,)`` each client's own model, the common theta^0 at first.
+    """
+
+    _own = frozenset({"clients", "names", "round", "train", "validation", "context", "_store"})
+
+    def __init__(
+        self,
+        *,
+        clients: Tensor,
+        names: Sequence[str],
+        round: int,
+        train: ClientData,
+        validation: ClientData,
+        context: LocalContext,
+        store: Store,
+    ) -> None:
+        self.clients, self.names, self.round = clients, tuple(names), round
+        self.train, self.validation = train, validation
+        self.context, self._store = context, store
+
+    # --- who and what --------------------------------------------------------------------------------------------
+    @property
+    def k(self) -> int:
+        """Number of clients at this site."""
+        return len(self.names)
+
+    @property
+    def n(self) -> Tensor:
+        """Training examples of each client, ``(k,)`` int64."""
+        return self.train.n
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of this round, after the schedule."""
+        training = self.context.training
+        return training.lr * training.schedule(self.round, self.context.rounds)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes (of targets in regression)."""
+        return self.context.classes
+
+    @property
+    def task(self) -> str:
+        """``classification`` or ``regression``."""
+        return self.context.task
+
+    def split(self, name: str) -> ClientData:
+        """The ``train`` or ``validation`` data."""
+        if name not in ("train", "validation"):
+            raise ValueError(f"a site has the splits train and validation, not {name!r}")
+        return self.train if name == "train" else self.validation
+
+    def class_counts(self, split: SplitName = "train") -> Tensor:
+        """Examples of each class, ``(k, C)`` int64."""
+        data = self.split(split)
+        positions = torch.arange(int(data.offsets[0]), int(data.offsets[-1]), device=data.offsets.device)
+        targets = data.targets[data.rows(positions)]
+        counts = torch.zeros(self.k, self.classes, dtype=torch.int64, device=targets.device)
+        return counts.index_put_((data.owners(), targets), torch.ones_like(targets), accumulate=True)
+
+    def key(self, purpose: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """One random key per client for this round and purpose, ``(k,)`` uint64."""
+        return client_keys(self.context.seed, self.names, self.round, purpose)
+
+    # --- measuring -----------------------------------------------------------------------------------------------
+    def loss(self, split: SplitName, models: Models) -> Tensor:
+        """Each client's mean loss, ``(k,)`` float64; models with candidates ``(k, c)`` give ``(k, c)``.
+
+        A client without validation data is measured on its training data.
+        """
+        return self._measure(split, models, "loss")
+
+    def accuracy(self, split: SplitName, models: Models) -> Tensor:
+        """Each client's accuracy as a fraction, ``(k,)`` float64, or ``(k, c)`` for candidates."""
+        return self._measure(split, models, "accuracy")
+
+    def _measure(self, split: SplitName, models: Models, name: str) -> Tensor:
+        data = self.split(split)
+        if len(models.lead) == 2:
+            columns = [
+                self._measure(split, Models(models.layout, {n: t[:, c] for n, t in models.tensors.items()}), name)
+                for c in range(models.lead[1])
+            ]
+            return torch.stack(columns, dim=1)
+        statistic = self.context.objective if name == "loss" else hits
+        values = means(self.context.stack, models, data, {name: statistic})[name]
+        if split == "validation" and bool((data.n == 0).any()):
+            return torch.where(data.n == 0, self._measure("train", models, name), values)
+        return values
+
+    def features(self, models: Models, split: SplitName = "train") -> list[Tensor]:
+        """What enters the head, for each client ``(n_i, h)``."""
+        data = self.split(split)
+        found = []
+        for row in range(self.k):
+            inputs, _ = data.client(row)
+            one = {name: tensor[row : row + 1] for name, tensor in models.tensors.items()}
+            with torch.no_grad():
+                found.append(self.context.stack.features(one, inputs.unsqueeze(0))[0].flatten(1))
+        return found
+
+    def gradient(
+        self,
+        models: Models,
+        where: Step | SplitName,
+        *,
+        weights: Tensor | None = None,
+        objective: Objective | None = None,
+    ) -> Models:
+        """The gradient of the mean loss: of a split in evaluation mode, ``(k,)`` rows, or of one step's batches.
+
+        For a step, ``models`` are all k rows and the result holds the rows that still train. ``weights`` replace the
+        factor 1/n of each example.
+        """
+        objective = objective or self.context.objective
+        stack = self.context.stack
+        if not isinstance(where, Step):
+            return full_gradient(stack, models, self.split(where), objective, weights)
+        own = models[where.rows]
+        own.materialise()
+        share = where.weights if weights is None else weights
+        gradients, _ = batch_gradient(
+            stack, own.tensors, models.layout.parameters, where.inputs, where.targets, share, objective,
+            sizes=where.sizes, keys=where.keys,
+        )  # fmt: skip
+        if models.layout.buffers:  # batch statistics moved while the loss was computed
+            models.materialise()
+            for name in models.layout.buffers:
+                models.tensors[name][where.rows] = own.tensors[name]
+        return Models(replace(models.layout, buffers=()), gradients)
+
+    # --- training ------------------------------------------------------------------------------------------------
+    def fit(
+        self,
+        models: Models,
+        *,
+        anchor: Models | None = None,
+        strength: Tensor | float = 0.0,
+        prox_place: ProxPlace = "gradient",
+        epochs: int | None = None,
+        steps: int | None = None,
+        batches: str = "train",
+        only: Literal["head", "body", "all"] = "all",
+        lr: float | None = None,
+    ) -> Fitted:
+        """Train copies of ``models: (k,)`` on the training data; returns the models and the steps taken.
+
+        ``strength: (k,)`` or one number adds ``strength * (theta - anchor)`` to the gradient, or after momentum, or
+        after the optimiser's step. Two fits with the same ``batches`` name in a round see the same batches.
+
+        Raises ``CoterieError`` where learning rate times strength exceeds 1, which makes the pull overshoot.
+        """
+        training = self.context.training
+        rate = self.lr if lr is None else lr
+        pull = None
+        if anchor is not None:
+            pull = torch.as_tensor(strength, dtype=torch.float64, device=models.device).expand(self.k)
+            self._check_pull(pull, rate)
+        return fit(
+            self.context.stack, models, self.train, self._plan(batches, epochs, steps), training, rate,
+            self.context.objective, dropout_keys=self._dropout_keys(batches), anchor=anchor, strength=pull,
+            prox_place=prox_place, only=only,
+        )  # fmt: skip
+
+    def steps(self, *, epochs: int | None = None, steps: int | None = None, batches: str = "train") -> Iterator[Step]:
+        """The loop that ``fit`` is made of, for methods with their own step.
+
+        ``for step in site.steps(): theta = step.update(theta, site.gradient(theta, step) + drift[step.rows])``
+        """
+        plan = self._plan(batches, epochs, steps)
+        return own_steps(self.train, plan, self.context.training, self.lr, self._dropout_keys(batches))
+
+    def _plan(self, batches: str, epochs: int | None, steps: int | None) -> BatchPlan:
+        training = self.context.training
+        if epochs is None and steps is None:
+            epochs = training.epochs
+        counts, starts = self.train.n.cpu().numpy(), self.train.offsets[:-1].cpu().numpy()
+        return BatchPlan(
+            counts, starts, self.key(f"batches:{batches}"), training.batch_size, epochs=epochs, steps=steps,
+            drop_last=training.drop_last, dtype=self.context.stack.dtype, device=self.context.stack.device,
+        )  # fmt: skip
+
+    def _dropout_keys(self, batches: str) -> Tensor:
+        keys = self.key(f"dropout:{batches}").astype(np.int64)
+        return torch.from_numpy(keys).to(self.context.stack.device)
+
+    def _check_pull(self, strength: Tensor, rate: float) -> None:
+        largest = float(strength.nan_to_num().max()) if len(strength) else 0.0
+        if rate * largest > 1.0 + 1e-12:
+            name = self.names[int(strength.nan_to_num().argmax())]
+            raise CoterieError(
+                f"client {name}: a proximal strength of {largest:.4g} times the learning rate {rate:.4g} exceeds 1, so "
+                "that each step overshoots its anchor; lower the strength or training.lr"
+            )
+
+    # --- state ---------------------------------------------------------------------------------------------------
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._own:
+            object.__setattr__(self, name, value)
+        else:
+            self._store.set(name, owned(value))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._store.get(name)
+        except KeyError:
+            raise AttributeError(f"site.{name} was never set; declare it in start(site)") from None

@@ -1,0 +1,259 @@
+"""The clients' persistent state: one row per client and attribute, staged until a round has gone well.
+
+What a client changes in a round is kept apart and becomes its state when the client has answered every ask of the
+round; otherwise it is forgotten. Where all clients changed an attribute, committing costs nothing: the staged rows
+become the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.contract.payload import contiguous, empty_like
+from coterie.contract.state import storages
+from coterie.models import Models
+from coterie.models.rows import finite_rows
+
+Rows = Models | Tensor | list[str]
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+@dataclass
+class Column:
+    """One attribute of K clients: rows that were written, and a default row for the others."""
+
+    K: int
+    default: Models | None = None
+    rows: Rows | None = None
+    own: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+
+    def __post_init__(self) -> None:
+        if len(self.own) == 0:
+            self.own = torch.zeros(self.K, dtype=torch.bool)
+
+    def read(self, clients: Tensor) -> Rows:
+        """The rows of ``clients: (k,)``; raises ``KeyError`` where one was never written and there is no default."""
+        own = self.own[clients]
+        if bool(own.all()) and self.rows is not None:
+            return take(self.rows, clients)
+        if self.default is None:
+            raise KeyError
+        if not bool(own.any()):
+            return self.default.repeat(len(clients))
+        values = self.default.repeat(len(clients)).clone()
+        assert isinstance(self.rows, Models)
+        values[own.nonzero().flatten()] = self.rows[clients[own]]
+        return values
+
+    def write(self, clients: Tensor, values: Rows) -> None:
+        """Overwrite the rows of ``clients: (k,)``."""
+        if isinstance(values, Models) and values.common and self._is_default(values) and not self.own[clients].any():
+            return
+        if self.rows is None:
+            self.rows = _storage(values, self.K)
+        put(self.rows, clients, values)
+        self.own[clients] = True
+
+    def _is_default(self, values: Models) -> bool:
+        """Whether a common row is the default; the first one ever becomes it."""
+        if self.default is None and self.rows is None and len(values) > 1:
+            self.default = Models(values.layout, {n: t[:1].clone() for n, t in values.tensors.items()})
+            return True
+        if self.default is None:
+            return False
+        return all(torch.equal(t[:1], self.default.tensors[n]) for n, t in values.tensors.items())
+
+
+@dataclass
+class Stage:
+    """The staged rows of one attribute, for the clients of a round."""
+
+    clients: Tensor
+    rows: Rows
+    written: Tensor
+    slot: dict[int, int] = field(default_factory=dict)
+
+
+class SiteBank:
+    """The state of all clients."""
+
+    def __init__(self, K: int, theta: Models) -> None:
+        self.K = K
+        self.columns: dict[str, Column] = {"theta": Column(K, default=theta)}
+        self.shapes: dict[str, Any] = {}  # attribute -> nesting of dicts and lists, leaves are column names
+        self.started = torch.zeros(K, dtype=torch.bool)
+        self._stages: dict[str, Stage] = {}
+
+    # --- a site's view -------------------------------------------------------------------------------------------
+    def get(self, name: str, clients: Tensor) -> Any:
+        """The value of an attribute for ``clients: (k,)``, staged rows first."""
+        if name in self.shapes:
+            return _rebuild(self.shapes[name], lambda leaf: self._read(leaf, clients))
+        return self._read(name, clients)
+
+    def set(self, name: str, clients: Tensor, value: Any, capacity: Tensor) -> None:
+        """Stage a value for ``clients: (k,)``; ``capacity`` are all clients of the ask, for which room is made."""
+        if isinstance(value, dict | list | tuple):
+            self.shapes[name] = _shape(value, name)
+        for leaf, part in _leaves(value, name):
+            self._stage(leaf, clients, _as_rows(part, len(clients), name), capacity)
+
+    def _read(self, leaf: str, clients: Tensor) -> Rows:
+        stage = self._stages.get(leaf)
+        if stage is not None:
+            slots = torch.tensor([stage.slot.get(int(c), -1) for c in clients])
+            staged = (slots >= 0) & stage.written[slots.clamp(min=0)]
+            if bool(staged.all()):
+                return take(stage.rows, slots)
+            if bool(staged.any()):  # some of these clients are new and have just been started
+                return self._joined(take(stage.rows, slots[staged]), staged, leaf, clients)
+        if leaf not in self.columns:
+            raise KeyError(leaf)
+        return self.columns[leaf].read(clients)
+
+    def _joined(self, fresh: Rows, staged: Tensor, leaf: str, clients: Tensor) -> Rows:
+        rows = _storage(fresh, len(clients))
+        put(rows, staged.nonzero().flatten(), fresh)
+        put(rows, (~staged).nonzero().flatten(), self.columns[leaf].read(clients[~staged]))
+        return rows
+
+    def _stage(self, leaf: str, clients: Tensor, values: Rows, capacity: Tensor) -> None:
+        stage = self._stages.get(leaf)
+        if stage is not None and not all(int(c) in stage.slot for c in clients):
+            self._commit_stage(leaf, stage, torch.ones(self.K, dtype=torch.bool))
+            stage = None
+        if stage is None:
+            room = _storage(values, len(capacity))
+            slots = {int(client): position for position, client in enumerate(capacity)}
+            stage = Stage(capacity, room, torch.zeros(len(capacity), dtype=torch.bool), slots)
+            self._stages[leaf] = stage
+        slots_here = torch.tensor([stage.slot[int(c)] for c in clients], dtype=torch.int64)
+        put(stage.rows, slots_here, values)
+        stage.written[slots_here] = True
+
+    # --- an engine's view ----------------------------------------------------------------------------------------
+    def staged(self, leaf: str, clients: Tensor) -> Rows:
+        """The staged rows of ``clients``, all of which set the attribute in this round."""
+        stage = self._stages[leaf]
+        return take(stage.rows, torch.tensor([stage.slot[int(c)] for c in clients], dtype=torch.int64))
+
+    def same_storage(self, value: Rows, clients: Tensor) -> str | None:
+        """The attribute whose staged rows of ``clients`` are this very value, if there is one."""
+        for leaf in self._stages:
+            if all(int(c) in self._stages[leaf].slot for c in clients):
+                own = self.staged(leaf, clients)
+                if type(own) is type(value) and storages(own) == storages(value) != set() and _starts(own) == _starts(value):
+                    return leaf
+        return None
+
+    def finite(self, clients: Tensor) -> Tensor:
+        """Which of ``clients: (k,)`` staged finite values only, ``(k,)`` bool."""
+        good = torch.ones(len(clients), dtype=torch.bool)
+        for stage in self._stages.values():
+            here = torch.tensor([int(c) in stage.slot and bool(stage.written[stage.slot[int(c)]]) for c in clients])
+            slots = torch.tensor([stage.slot[int(c)] for c in clients[here]], dtype=torch.int64)
+            if len(slots) == 0 or isinstance(stage.rows, list):
+                continue
+            rows = take(stage.rows, slots)
+            if isinstance(rows, Models):
+                good[here] &= rows.finite().cpu()
+            elif isinstance(rows, Tensor) and rows.is_floating_point():
+                good[here] &= finite_rows(rows).cpu()
+        return good
+
+    def commit(self, answered: Tensor) -> None:
+        """Make the staged rows of clients with ``answered: (K,)`` bool their state, and forget the others."""
+        for leaf, stage in self._stages.items():
+            self._commit_stage(leaf, stage, answered)
+        self._stages = {}
+
+    def discard(self) -> None:
+        """Forget everything staged."""
+        self._stages = {}
+
+    def _commit_stage(self, leaf: str, stage: Stage, answered: Tensor) -> None:
+        column = self.columns.setdefault(leaf, Column(self.K))
+        good = stage.written & answered[stage.clients]
+        identity = len(stage.clients) == self.K and bool((stage.clients == torch.arange(self.K)).all())
+        if identity and bool(good.all()) and not (isinstance(stage.rows, Models) and stage.rows.common and self.K > 1):
+            column.rows, column.own = stage.rows, torch.ones(self.K, dtype=torch.bool)
+            return
+        slots = good.nonzero().flatten()
+        if len(slots):
+            column.write(stage.clients[slots], take(stage.rows, slots))
+
+
+def take(rows: Rows, index: Tensor) -> Rows:
+    """Rows by number, seen and not copied where they lie together."""
+    if isinstance(rows, list):
+        return [rows[int(i)] for i in index]
+    return rows[contiguous(index)]
+
+
+def put(rows: Rows, index: Tensor, values: Rows) -> None:
+    """Overwrite rows by number."""
+    if isinstance(rows, list):
+        for position, i in enumerate(index):
+            rows[int(i)] = str(values[position])
+        return
+    rows[contiguous(index)] = values  # type: ignore[index,assignment]
+
+
+def _starts(rows: Rows) -> list[tuple[int, torch.Size]]:
+    tensors = rows.tensors.values() if isinstance(rows, Models) else [rows] if isinstance(rows, Tensor) else []
+    return [(tensor.data_ptr(), tensor.shape) for tensor in tensors]
+
+
+def _storage(values: Rows, count: int) -> Rows:
+    if isinstance(values, list):
+        return [""] * count
+    if isinstance(values, Models) and values.common and len(values) > 1:
+        return values.clone().repeat(count)
+    return empty_like(values, count)
+
+
+def _as_rows(value: Any, k: int, name: str) -> Rows:
+    """A value with one row for each of k clients; a number or a text counts for all of them."""
+    if isinstance(value, Models | Tensor) and not (isinstance(value, Tensor) and value.ndim == 0):
+        if len(value) != k:
+            raise ValueError(f"site.{name} needs one row for each of the {k} clients, not {len(value)}")
+        return value
+    if isinstance(value, Tensor):
+        return value.expand(k).clone()
+    if isinstance(value, str):
+        return [value] * k
+    if type(value) in _NUMBERS:
+        return torch.full((k,), value, dtype=_NUMBERS[type(value)])
+    raise TypeError(f"site.{name} cannot hold {type(value).__name__}")
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _leaves(entry, f"{name}/{key}")
+    elif isinstance(value, list | tuple):
+        for position, entry in enumerate(value):
+            yield from _leaves(entry, f"{name}/{position}")
+    else:
+        yield name, value
+
+
+def _shape(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _shape(entry, f"{name}/{key}") for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shape(entry, f"{name}/{position}") for position, entry in enumerate(value)]
+    return name
+
+
+def _rebuild(shape: Any, read: Any) -> Any:
+    if isinstance(shape, dict):
+        return {key: _rebuild(entry, read) for key, entry in shape.items()}
+    if isinstance(shape, list):
+        return [_rebuild(entry, read) for entry in shape]
+    return read(shape)

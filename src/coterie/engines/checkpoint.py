@@ -1,0 +1,165 @@
+"""Everything an engine needs to go on as if it had never stopped, in one file, written atomically."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Predictor
+from coterie.engines.bank import Column
+from coterie.errors import CoterieError
+from coterie.models import Layout, Models
+
+if TYPE_CHECKING:
+    from coterie.engines.simulation import Simulation
+
+FORMAT = 1
+_MODELS = "__models__"
+
+
+def state_of(engine: Simulation) -> dict[str, Any]:
+    """The whole state of a run as plain tensors, numbers and texts (no pickled classes)."""
+    best = engine.best
+    snapshot: dict[str, Any] | None = None
+    if best.round >= 0:
+        predictor = best.load()
+        snapshot = {"models": pack(predictor.models), "weights": predictor.weights, "combine": predictor.combine}
+    return {
+        "format": FORMAT,
+        "algorithm": engine.algorithm.name,
+        "seed": engine.settings.seed,
+        "names": list(engine.names),
+        "resolved": engine.resolved,
+        "round": engine.round,
+        "server": {name: pack(value) for name, value in engine._store.values.items()},
+        "bank": {
+            leaf: {"default": pack(c.default), "rows": pack(_own_rows(c)), "own": c.own}
+            for leaf, c in engine.bank.columns.items()
+        },
+        "shapes": engine.bank.shapes,
+        "started": engine.bank.started,
+        "welcomed": engine.welcomed,
+        "ledger": engine.ledger.state_dict(),
+        "seconds": engine.seconds,
+        "best": {"round": best.round, "value": best.value, "snapshot": snapshot},
+    }
+
+
+def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
+    """Put a saved state into an engine built from the same configuration."""
+    for key, own in (("algorithm", engine.algorithm.name), ("seed", engine.settings.seed), ("names", list(engine.names))):
+        if state[key] != own:
+            raise CoterieError(f"the checkpoint is of another run: its {key} is {state[key]!r}, this run's {own!r}")
+    layout = engine.stack.layout
+    engine.round = state["round"]
+    engine.server.round = state["round"]
+    for name, value in state["server"].items():
+        engine._store.values[name] = unpack(value, layout, owned=True)
+    engine.bank.columns = {}
+    for leaf, saved in state["bank"].items():
+        column = Column(engine.K, default=unpack(saved["default"], layout), own=saved["own"])
+        rows = unpack(saved["rows"], layout)
+        if rows is not None:
+            column.own = torch.zeros(engine.K, dtype=torch.bool)
+            column.write(saved["own"].nonzero().flatten(), rows)
+            column.own = saved["own"]
+        engine.bank.columns[leaf] = column
+    engine.bank.shapes = dict(state["shapes"])
+    engine.bank.started, engine.welcomed = state["started"], state["welcomed"]
+    engine.ledger.load_state_dict(state["ledger"])
+    engine.seconds = dict(state["seconds"])
+    best = state["best"]
+    if best["snapshot"] is not None:
+        saved = best["snapshot"]
+        predictor = Predictor(unpack(saved["models"], layout), saved["weights"], saved["combine"])
+        engine.best.take(best["round"], best["value"], iter([(range(engine.K), predictor)]))
+
+
+def save(path: Path, engine: Simulation) -> None:
+    """Write a checkpoint; a crash while writing leaves the former one whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            torch.save(engine.state_dict(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise CoterieError(f"the checkpoint {path} cannot be written ({error}); free space or choose another output") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: Path, engine: Simulation) -> None:
+    """Restore an engine from a file; ``CoterieError`` where it is missing, damaged or of another run."""
+    try:
+        state = torch.load(path, map_location=engine.device, weights_only=True, mmap=False)
+    except FileNotFoundError as error:
+        raise CoterieError(f"there is no checkpoint {path}; start the run anew") from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise CoterieError(f"the checkpoint {path} is damaged ({type(error).__name__}); delete it to start this part anew") from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise CoterieError(f"the checkpoint {path} has an unknown format; it was written by another version of Coterie")
+    engine.load_state_dict(_on_cpu_indices(state))
+
+
+def _on_cpu_indices(state: dict[str, Any]) -> dict[str, Any]:
+    """Masks and byte counts live on the CPU whatever the device of the models."""
+    state["started"], state["welcomed"] = state["started"].cpu(), state["welcomed"].cpu()
+    state["ledger"] = {key: value.cpu() for key, value in state["ledger"].items()}
+    for saved in state["bank"].values():
+        saved["own"] = saved["own"].cpu()
+    return state
+
+
+def pack(value: Any) -> Any:
+    """State as plain data; a common row is written once."""
+    if isinstance(value, Models):
+        rows = len(value)
+        once = value.common
+        tensors = {name: (t[:1] if once else t).contiguous() for name, t in value.tensors.items()}
+        return {_MODELS: True, "rows": rows, "once": once, "tensors": tensors}
+    if isinstance(value, dict):
+        return {key: pack(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [pack(entry) for entry in value]
+    if hasattr(value, "state_dict") and not isinstance(value, Tensor):
+        return {"__state_dict__": pack(value.state_dict())}
+    return value
+
+
+def unpack(value: Any, layout: Layout, *, owned: bool = False) -> Any:
+    """The inverse of ``pack``; Models keep the part of the layout that they were saved with."""
+    if isinstance(value, dict) and value.get(_MODELS):
+        names = set(value["tensors"])
+        kept = replace(
+            layout,
+            parameters=tuple(n for n in layout.parameters if n in names),
+            buffers=tuple(n for n in layout.buffers if n in names),
+        )
+        models = Models(kept, value["tensors"])
+        if value["once"] and value["rows"] > 1:
+            models = models.repeat(value["rows"])
+        models.owned = owned
+        return models
+    if isinstance(value, dict):
+        return {key: unpack(entry, layout, owned=owned) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [unpack(entry, layout, owned=owned) for entry in value]
+    return value
+
+
+def _own_rows(column: Column) -> Any:
+    if column.rows is None or not bool(column.own.any()):
+        return None
+    index = column.own.nonzero().flatten()
+    if isinstance(column.rows, list):
+        return [column.rows[int(i)] for i in index]
+    return column.rows if bool(column.own.all()) else column.rows[index]

@@ -1,0 +1,242 @@
+"""The simulator: client methods run on many clients at once, in chunks of rows, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.contract import Algorithm, Answers, LocalContext, Pick, Predictor, Server, Site
+from coterie.contract.payload import for_rows, weigh
+from coterie.contract.state import as_index
+from coterie.engines.answers import Averaged, Collected
+from coterie.engines.bank import SiteBank
+from coterie.engines.base import Diverged, Engine, Evaluations, NobodyAnswered
+from coterie.engines.checkpoint import restore, state_of
+from coterie.engines.predict import measure
+from coterie.engines.settings import Settings
+from coterie.errors import CoterieError
+from coterie.federation.federation import Federation
+from coterie.models import Models, ModelSpec, Stack, build_model
+from coterie.models.rows import finite_rows
+from coterie.training import objective_of
+from coterie.training.keys import server_key
+
+# bytes of one chunk's models: the working set of a training step then stays in a CPU's last-level cache
+CHUNK_BYTES = 6_000_000
+
+
+class _SiteStore:
+    """The state of the clients of one chunk, as their site sees it."""
+
+    def __init__(self, bank: SiteBank, clients: Tensor, asked: Tensor) -> None:
+        self.bank, self.clients, self.asked = bank, clients, asked
+
+    def get(self, name: str) -> Any:
+        return self.bank.get(name, self.clients)
+
+    def set(self, name: str, value: Any) -> None:
+        self.bank.set(name, self.clients, value, self.asked)
+
+
+class Simulation(Engine):
+    """One algorithm, one federation, one seed. ``resolved`` says how it runs on this machine."""
+
+    def __init__(
+        self, federation: Federation, algorithm: Algorithm, model: ModelSpec, settings: Settings
+    ) -> None:
+        super().__init__(algorithm, settings, federation.names)
+        self.device = _device(settings.device)
+        self.federation = federation.to(self.device)
+        self.threads = settings.threads or torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        self.stack = Stack(
+            lambda: build_model(
+                model.name, federation.feature_shape, federation.classes, federation.task, **model.options
+            ),
+            federation.feature_shape,
+            executor=settings.executor,
+            policy=settings.buffers,
+            dtype=getattr(torch, settings.dtype),
+            device=self.device,
+        )
+        self.initial_seed = server_key(settings.seed, 0, "initial weights") % 2**63
+        theta = self.stack.initial(self.initial_seed)
+        self.chunk = settings.chunk or self._auto_chunk(theta)
+        self.bank = SiteBank(self.K, theta)
+        self.context = LocalContext(
+            self.stack, objective_of(federation.task), settings.training, settings.seed, settings.rounds,
+            federation.task, federation.classes,
+        )  # fmt: skip
+        self._server = Server(
+            names=self.names, n=federation.train.n, seed=settings.seed, task=federation.task,
+            classes=federation.classes, store=self._store, ask=self._ask,
+            initial=lambda count, distinct: self.stack.initial(self.initial_seed, count, distinct=distinct),
+        )  # fmt: skip
+        algorithm.setup(self._server)
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """How this run is executed: what must be equal for bit-identical results."""
+        return {
+            "executor": self.stack.executor,
+            "chunk": self.chunk,
+            "threads": self.threads,
+            "device": str(self.device),
+            "dtype": self.settings.dtype,
+        }
+
+    # --- ask -----------------------------------------------------------------------------------------------------
+    def _ask(
+        self, method: Callable[..., Any], clients: Tensor, *, average: Tensor | None, payload: Mapping[str, Any]
+    ) -> Answers:
+        asked = as_index(clients)
+        away = self._absent() | self._failed
+        present = (~away[asked]).nonzero().flatten()
+        self._failed[asked[away[asked]]] = True
+        gathered = Collected(self.bank, len(asked)) if average is None else Averaged(average)
+        for rows in present.split(self.chunk):
+            here = asked[rows]
+            arrived = {name: for_rows(value, rows, len(asked)) for name, value in payload.items()}
+            self._book_down(payload, arrived, here, rows)
+            self._start(here, asked)
+            site = self._site(here, asked)
+            returned = self._call(method, site, arrived)
+            good = self._check(returned, site)
+            for value in returned.values():
+                self.ledger.book(self._phase, "up", here[good], weigh(value, len(here)))
+            gathered.add(returned, rows, here, good)
+        if gathered.count == 0:
+            if self._failures and not self._answered.any():
+                raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
+            raise NobodyAnswered
+        answered = gathered.clients()
+        self._answered[answered] = True
+        return Answers(answered, gathered.values(), asked)
+
+    def _call(self, method: Callable[..., Any], site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            returned = dict(method(site, **payload) or {})
+        except CoterieError as error:
+            raise CoterieError(f"{self.algorithm.name}, round {self.round}: {error}") from error
+        for name, value in returned.items():
+            where = f"{type(self.algorithm).__name__}.{getattr(method, '__name__', 'method')} returned {name}"
+            if not isinstance(value, Models | Tensor):
+                raise TypeError(f"{where} as {type(value).__name__}; client methods return Models and tensors")
+            if len(value.lead if isinstance(value, Models) else value.shape) == 0 or len(value) != site.k:
+                raise ValueError(f"{where} without one row for each of its {site.k} clients")
+        return returned
+
+    def _check(self, returned: Mapping[str, Models | Tensor], site: Site) -> Tensor:
+        """Which of a site's clients gave finite answers and kept finite state, ``(k,)`` bool; the others fail."""
+        good = torch.ones(site.k, dtype=torch.bool)
+        for value in returned.values():
+            if isinstance(value, Models):
+                good &= value.finite().cpu()
+            elif value.is_floating_point():
+                good &= finite_rows(value).cpu()
+        good &= self.bank.finite(site.clients)
+        for row in (~good).nonzero().flatten():
+            reason = "its loss or its model became NaN or infinite; it is left out of this round"
+            self._fail(int(site.clients[row]), reason)
+        return good
+
+    def _book_down(
+        self, payload: Mapping[str, Any], arrived: Mapping[str, Any], here: Tensor, rows: Tensor
+    ) -> None:
+        for name, value in arrived.items():
+            sizes = weigh(value, len(here))
+            sent = payload[name]
+            if isinstance(sent, Pick) and sent.peers:
+                width = sent.index.shape[1]
+                self.ledger.book_peers(self._phase, sent.index[rows], here, sizes["model"] // max(width, 1))
+            else:
+                self.ledger.book(self._phase, "down", here, sizes)
+
+    # --- sites ---------------------------------------------------------------------------------------------------
+    def _site(self, clients: Tensor, asked: Tensor) -> Site:
+        numbers = clients.tolist()
+        return Site(
+            clients=clients,
+            names=[self.names[number] for number in numbers],
+            round=self.round,
+            train=self.federation.train.select(numbers),
+            validation=self.federation.validation.select(numbers),
+            context=self.context,
+            store=_SiteStore(self.bank, clients, asked),
+        )
+
+    def _start(self, clients: Tensor, asked: Tensor) -> None:
+        new = clients[~self.bank.started[clients]]
+        if len(new):
+            self.algorithm.start(self._site(new, asked))
+            self.bank.started[new] = True
+
+    def _end_round(self) -> None:
+        self.bank.commit(~self._failed)
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next round depends on, as plain data."""
+        return state_of(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state; the run must have been built from the same configuration."""
+        restore(self, state)
+
+    # --- evaluation ----------------------------------------------------------------------------------------------
+    def _predictors(self) -> Iterator[tuple[Sequence[int], Predictor]]:
+        everyone = self._everyone()
+        offer = self.algorithm.offer(self._server, everyone)
+        for rows in everyone.split(self.chunk):
+            arrived = {name: for_rows(value, rows, self.K) for name, value in offer.items()}
+            new = rows[~self.bank.started[rows]]
+            if len(new):  # never contacted so far: what it would start with, without making it its state
+                self.algorithm.start(self._site(new, everyone))
+            predictor = self.algorithm.personal(self._site(rows, everyone), **arrived)
+            self.bank.discard()
+            yield rows.tolist(), predictor
+
+    def _evaluate(self) -> Evaluations:
+        offer = self.algorithm.offer(self._server, self._everyone())
+        for value in offer.values():
+            sizes = weigh(for_rows(value, self._everyone()[:1], self.K), 1)
+            self.ledger.book("evaluate", "down", self._everyone(), sizes)
+        parts: dict[str, dict[str, list[Tensor]]] = {}
+        for clients, predictor in self._predictors():
+            for split in ("validation", "test"):
+                if self._data(split).total == 0:
+                    continue
+                values = measure(self.stack, predictor, self._data(split).select(clients), self.federation.task)
+                for metric, value in values.items():
+                    parts.setdefault(split, {}).setdefault(metric, []).append(value.cpu())
+        return {
+            split: {metric: torch.cat(pieces).numpy() for metric, pieces in metrics.items()}
+            for split, metrics in parts.items()
+        }
+
+    def _data(self, split: str) -> Any:
+        return getattr(self.federation, split)
+
+    def _sizes(self) -> dict[str, NDArray[np.int64]]:
+        return {split: self._data(split).n.cpu().numpy() for split in ("validation", "test")}
+
+    def _auto_chunk(self, theta: Models) -> int:
+        if self.device.type != "cpu":
+            free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2**33
+            return max(1, min(self.K, int(free / 16 / max(1, sum(theta.bytes_per_row())))))
+        return max(1, min(self.K, CHUNK_BYTES // max(1, sum(theta.bytes_per_row()))))
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise CoterieError(f"device '{name}' is not available here: {str(error).splitlines()[0]}; use cpu") from error
+    return device
+

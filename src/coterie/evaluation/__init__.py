@@ -1,0 +1,29 @@
+"""Evaluation: metrics over clients, transfer against LOCAL, reporting protocols and the summary of a run."""
+
+from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
+from coterie.evaluation.protocol import BestRound, Report, check_report, choose_round
+from coterie.evaluation.summary import summarise
+from coterie.evaluation.tables import Tables, Task
+from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, ptr_mae, r_acc, r_mae
+
+__all__ = [
+    "BestRound",
+    "Relative",
+    "Report",
+    "Tables",
+    "Task",
+    "align",
+    "check_report",
+    "choose_round",
+    "individual_gain",
+    "macro",
+    "ptr",
+    "ptr_mae",
+    "r_acc",
+    "r_mae",
+    "rounds_to_target",
+    "summarise",
+    "weighted",
+    "worst",
+    "worst_decile",
+]

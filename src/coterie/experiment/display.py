@@ -1,0 +1,149 @@
+"""What a person sees while an experiment runs: two bars on a terminal, one line a finished run anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from coterie.experiment.plan import Job, Plan
+
+
+@contextmanager
+def busy(console: Console | None, text: str) -> Iterator[None]:
+    """A spinner on a terminal while something takes a moment; nothing elsewhere."""
+    if console is None or not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands after a round: mean over the clients on the test split.
+
+    Attributes
+    ----------
+    round : int
+        The round that was evaluated.
+    metric : str
+        ``accuracy`` or ``mae``.
+    value : float
+        Mean over the clients.
+    gain : float or None
+        Mean gain over LOCAL: percentage points of accuracy, or the error saved; None for LOCAL itself.
+    """
+
+    round: int
+    metric: str
+    value: float
+    gain: float | None
+
+    def __str__(self) -> str:
+        """``accuracy 0.741  gain +2.3 pp``."""
+        if self.gain is None:
+            return f"{self.metric} {self.value:.3f}"
+        unit = f"{self.gain:+.1f} pp" if self.metric == "accuracy" else f"{self.gain:+.4f}"
+        return f"{self.metric} {self.value:.3f}  gain {unit}"
+
+
+class Display:
+    """Shows the progress of a plan; a context manager.
+
+    Parameters
+    ----------
+    plan : Plan
+        What will run.
+    rounds : int
+        Rounds of each run.
+    console : Console or None
+        Where to; None shows nothing.
+    """
+
+    def __init__(self, plan: Plan, rounds: int, console: Console | None) -> None:
+        self._plan, self._rounds = plan, rounds
+        self._console = console or Console(quiet=True)
+        self._wide = max(len(system.label) for system in plan.systems)
+        self._seed_wide = max(len(str(seed)) for seed in plan.seeds)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[position]}"),
+            TextColumn("{task.fields[standing]}", style="cyan"),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            transient=True,
+            disable=console is None or not console.is_terminal,
+            speed_estimate_period=20,
+        )
+        self._all: TaskID | None = None
+        self._job: TaskID | None = None
+        self._before = 0
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """One line above the bars."""
+        self._bars.console.print(text, highlight=False)
+
+    def begin(self, job: Job, done: int, round: int) -> None:
+        """A run starts, or goes on at ``round``, after ``done`` other runs."""
+        if self._all is None:
+            # Created late: the estimate of the time left starts with the first run, not with loading data.
+            self._all = self._bars.add_task(
+                "all",
+                total=len(self._plan) * self._rounds,
+                completed=done * self._rounds + round,
+                position="",
+                standing="",
+            )
+        if self._job is not None:
+            self._bars.remove_task(self._job)
+        self._before = done
+        self._job = self._bars.add_task(
+            self._name(job),
+            total=self._rounds,
+            completed=round,
+            position=f"round {round:>{len(str(self._rounds))}}/{self._rounds}",
+            standing="",
+        )
+        self._bars.update(self._all, position=f"run {done + 1}/{len(self._plan)}")
+
+    def advance(self, round: int, standing: Standing | None) -> None:
+        """A round is over."""
+        if self._job is None or self._all is None:
+            return
+        position = f"round {round:>{len(str(self._rounds))}}/{self._rounds}"
+        if standing is None:
+            self._bars.update(self._job, completed=round, position=position)
+        else:
+            self._bars.update(self._job, completed=round, position=position, standing=str(standing))
+        self._bars.update(self._all, completed=self._before * self._rounds + round)
+
+    def _name(self, job: Job) -> str:
+        """Label and seed, as wide for every job so that nothing jumps."""
+        return escape(f"{job.system.label:<{self._wide}}  seed {job.seed:<{self._seed_wide}}")
+
+    def warn(self, text: str) -> None:
+        """A line that stays and catches the eye."""
+        self.say(f"[yellow]warning[/] {escape(text)}")
+
+    def finish(self, job: Job, standing: Standing | None, seconds: float, failed: int) -> None:
+        """A run is over: a line that stays, with the result at the reported round."""
+        result = "" if standing is None else f"{standing!s:<32}round {standing.round:<5}"
+        clients = f"  [yellow]{failed} client{'s' if failed > 1 else ''} failed[/]" if failed else ""
+        self.say(f"[green]done[/] {self._name(job)}  {result} {seconds:7.1f} s{clients}")

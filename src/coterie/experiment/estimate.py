@@ -1,0 +1,164 @@
+"""What an experiment will cost, measured on two real rounds of each method."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.filesize import decimal
+from rich.table import Table
+from torch import Tensor
+
+from coterie.config import Config
+from coterie.config.yamltext import write_yaml
+from coterie.experiment.experiment import Experiment
+from coterie.experiment.plan import Job
+
+PATIENCE = 20.0
+"""Seconds after which one round of a method has to do for the estimate of its time."""
+
+OVERHEAD = 600e6
+"""Bytes of Python, torch and the other libraries."""
+
+ROW_BYTES = 6.0
+"""Bytes of one row of the per-client table, compressed."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one method over all rounds and one seed.
+
+    Attributes
+    ----------
+    seconds : float
+        Time.
+    memory : float
+        Bytes at the peak, libraries included.
+    models, checkpoint, history : float
+        Bytes on disk; the checkpoint is deleted when the run is over.
+    """
+
+    seconds: float
+    memory: float
+    models: float
+    checkpoint: float
+    history: float
+
+
+def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
+    """The resolved configuration as YAML, and a table of estimated time, memory and disk.
+
+    Two rounds of each method are run to measure them; nothing is written.
+
+    Raises
+    ------
+    CoterieError
+        Whatever would stop the run from beginning.
+    """
+    experiment = Experiment(config, data_dir=data_dir)
+    experiment.check()
+    seed = config.seeds[0]
+    costs = {system.label: measure(experiment, Job(system, seed)) for system in experiment.plan.systems}
+    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds))
+
+
+def measure(experiment: Experiment, job: Job) -> Cost:
+    """Run up to two rounds of one job and extrapolate."""
+    config = experiment.config
+    simulation = experiment.simulation(job)
+    begin = time.perf_counter()
+    evaluation_rows = sum(
+        len(metrics) * simulation.K for metrics in simulation.initial_report().evaluations.values()
+    )
+    evaluate = time.perf_counter() - begin
+    first = simulation.advance().seconds["train"]
+    # The first round warms caches and meets the clients; the second is what the others will be like.
+    later = first
+    if first < PATIENCE and not simulation.finished:
+        later = simulation.advance().seconds["train"]
+    evaluations = 1 + math.ceil(config.rounds / config.evaluate_every)
+    state = float(sum(tensor.numel() * tensor.element_size() for tensor in _tensors(simulation.state_dict())))
+    models = float(
+        sum(
+            tensor[:1].numel() * tensor.element_size() * simulation.K
+            for tensor in simulation.report_models().tensors.values()
+        )
+    )
+    return Cost(
+        seconds=first + later * (config.rounds - 1) + evaluate * evaluations,
+        memory=OVERHEAD + state + 0.3 * models + _data_bytes(experiment),
+        models=models if config.save_models else 0.0,
+        checkpoint=state,
+        history=evaluation_rows * evaluations * ROW_BYTES,
+    )
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _tensors(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _tensors(value)
+
+
+def _data_bytes(experiment: Experiment) -> float:
+    federation = experiment.federation(experiment.config.seeds[0])
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for split in (federation.train, federation.validation, federation.test)
+        for tensor in (split.inputs, split.targets)
+    }
+    return float(sum(storages.values()))
+
+
+def _table(costs: Mapping[str, Cost], seeds: int) -> Table:
+    table = Table(
+        title="Estimate, from two measured rounds of each method",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="bold",
+    )
+    table.add_column("method")
+    for column in ("time", "memory", "models", "history"):
+        table.add_column(column, justify="right")
+    for label, cost in costs.items():
+        table.add_row(
+            label,
+            _duration(cost.seconds * seeds),
+            decimal(int(cost.memory)),
+            decimal(int(cost.models * seeds)),
+            decimal(int(cost.history * seeds)),
+        )
+    every = list(costs.values())
+    table.add_section()
+    table.add_row(
+        f"all, {seeds} seed{'s' if seeds > 1 else ''}",
+        _duration(sum(cost.seconds for cost in every) * seeds),
+        decimal(int(max(cost.memory for cost in every))),
+        decimal(int(sum(cost.models for cost in every) * seeds)),
+        decimal(int(sum(cost.history for cost in every) * seeds)),
+        style="bold",
+    )
+    table.caption = (
+        "Memory is the largest of the methods, which run one after the other. "
+        f"Its checkpoint takes up to {decimal(int(max(c.checkpoint for c in every)))} while a method runs."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

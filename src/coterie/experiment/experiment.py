@@ -1,0 +1,139 @@
+"""A configuration brought to life: its methods, its federation, its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from coterie.config import Config
+from coterie.config.yamltext import write_yaml
+from coterie.engines import Simulation
+from coterie.evaluation import check_report
+from coterie.experiment.display import busy
+from coterie.experiment.plan import Job, Plan, plan
+from coterie.experiment.record import Record
+from coterie.experiment.result import Result
+from coterie.experiment.session import Session
+from coterie.experiment.setting import check_roster, engine_settings, resolve_device
+from coterie.federation import Federation, build_federation
+from coterie.models.factory import ModelSpec, build_model
+from coterie.runs import History, RunDirectory
+
+
+class Experiment:
+    """A federation, a model, a training recipe and the methods to compare, as one configuration says.
+
+    Parameters
+    ----------
+    config : Config
+        The validated configuration.
+    data_dir : Path, optional
+        Where data files lie; default ``$COTERIE_DATA``, else the user's cache.
+
+    Raises
+    ------
+    CoterieError
+        An unknown method or a wrong option.
+    """
+
+    def __init__(self, config: Config, *, data_dir: Path | None = None) -> None:
+        self.config = config.model_copy(update={"device": resolve_device(config.device)})
+        self.data_dir = data_dir
+        self.plan: Plan = plan(config)
+        self.model = ModelSpec(config.model.name, config.model.options)
+        self._federation: tuple[int, Federation] | None = None
+
+    def federation(self, seed: int) -> Federation:
+        """The federation of one seed; a seed fixed in the configuration gives all the same.
+
+        Raises
+        ------
+        CoterieError
+            The data are missing or damaged, or cannot be partitioned as asked.
+        """
+        used = seed if self.config.federation.seed is None else self.config.federation.seed
+        if self._federation is None or self._federation[0] != used:
+            built = build_federation(self.config.federation, seed=used, data_dir=self.data_dir)
+            self._federation = (used, built)
+        return self._federation[1]
+
+    def check(self) -> Federation:
+        """Find what is wrong before a run directory is made; returns the first seed's federation.
+
+        Raises
+        ------
+        CoterieError
+            What is wrong, and the remedy.
+        """
+        federation = self.federation(self.config.seeds[0])
+        check_report(self.config.report, bool(federation.validation.n.sum() > 0))
+        check_roster(self.config, federation)
+        build_model(
+            self.model.name,
+            federation.feature_shape,
+            federation.classes,
+            federation.task,
+            **self.model.options,
+        )
+        return federation
+
+    def simulation(self, job: Job) -> Simulation:
+        """The engine of one job, at round 0."""
+        settings = engine_settings(self.config, job)
+        return Simulation(self.federation(job.seed), job.system.method, self.model, settings)
+
+    def run(
+        self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None
+    ) -> Result:
+        """Run everything into a new run directory.
+
+        Parameters
+        ----------
+        output : Path, optional
+            The run directory; default the configuration's ``output``, else ``runs/<name>-<n>``.
+        overwrite : bool
+            Replace an existing run directory.
+        console : Console, optional
+            Where progress is shown; default nowhere.
+
+        Raises
+        ------
+        CoterieError
+            Wrong input, or a directory that exists or cannot be written.
+        Interrupted
+            Stopped by a signal, after saving.
+        """
+        with busy(console, "Dividing the data"):
+            self.check()
+        path = output or (Path(self.config.output) if self.config.output else None)
+        directory = RunDirectory.create(path, self.config.name, overwrite=overwrite)
+        self._write_config(directory)
+        return Session(self, directory, History(), Record.of(directory), console).run()
+
+    def resume(self, directory: RunDirectory, *, console: Console | None = None) -> Result:
+        """Go on with an experiment of this configuration where ``directory`` stops.
+
+        Raises
+        ------
+        CoterieError
+            A file of the run directory is damaged, or the data are not the same.
+        Interrupted
+            Stopped by a signal, after saving.
+        """
+        with busy(console, "Dividing the data"):
+            self.check()
+        return Session(self, directory, History.read(directory), Record.of(directory), console).run()
+
+    def _write_config(self, directory: RunDirectory) -> None:
+        directory.write_config(write_yaml(self.config.as_dict()))
+
+    def settle(self, directory: RunDirectory, resolved: Mapping[str, Any]) -> None:
+        """Keep what the first simulation chose, so that later jobs and a resumed run execute alike."""
+        chosen = {key: resolved[key] for key in ("executor", "chunk", "threads") if key in resolved}
+        settled = self.config.model_copy(update=chosen)
+        if settled != self.config:
+            self.config = settled
+            self._write_config(directory)

@@ -1,0 +1,37 @@
+"""What an experiment gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from coterie.runs import result_table
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an experiment gave.
+
+    Attributes
+    ----------
+    directory : Path
+        The run directory.
+    rows : list of dict
+        One row a system, as in ``summary.json``.
+    name : str
+        The experiment's name.
+    diverged : tuple of str
+        Runs in which every client failed; their rounds before that are kept.
+    """
+
+    directory: Path
+    rows: list[dict[str, Any]]
+    name: str
+    diverged: tuple[str, ...] = ()
+
+    def table(self) -> Table:
+        """The rows as a table for a terminal."""
+        return result_table(self.rows, title=self.name)

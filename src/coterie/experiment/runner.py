@@ -1,0 +1,121 @@
+"""Start an experiment, or go on with one, in one call."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from coterie.config import Config, load_config, parse_config
+from coterie.config.yamltext import read_yaml
+from coterie.errors import CoterieError
+from coterie.experiment.experiment import Experiment
+from coterie.experiment.result import Result
+from coterie.runs import RunDirectory
+
+
+def run(
+    source: str | Path | Mapping[str, Any] | Config = "quickstart",
+    overrides: Sequence[str] = (),
+    *,
+    data_dir: str | Path | None = None,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    device: str | None = None,
+    console: Console | None = None,
+) -> Result:
+    """Run one experiment.
+
+    Parameters
+    ----------
+    source : str, Path, mapping or Config
+        A YAML file, the name of a preset, or the same tree in Python.
+    overrides : sequence of str
+        ``key=value`` as after ``-s`` on the command line.
+    data_dir : path, optional
+        Where data files lie; default ``$COTERIE_DATA``, else the user's cache.
+    output : path, optional
+        The run directory; default ``runs/<name>-<n>``.
+    overwrite : bool
+        Replace an existing run directory.
+    device : str, optional
+        ``cpu``, ``cuda``, ``cuda:1`` or ``auto``.
+    console : rich.console.Console, optional
+        Where progress is shown; default nowhere.
+
+    Returns
+    -------
+    Result
+        Rows of the summary and the run directory.
+
+    Raises
+    ------
+    CoterieError
+        Wrong input; the message says what, where and what to do.
+    Interrupted
+        Stopped by Ctrl-C or SIGTERM; everything up to the last round is saved.
+
+    Examples
+    --------
+    >>> result = run("quickstart", ["rounds=2", "seeds=[0]"], output="runs/trial")  # doctest: +SKIP
+    """
+    config = read_config(source, overrides, device)
+    experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
+    return experiment.run(
+        output=None if output is None else Path(output), overwrite=overwrite, console=console
+    )
+
+
+def read_config(
+    source: str | Path | Mapping[str, Any] | Config, overrides: Sequence[str] = (), device: str | None = None
+) -> Config:
+    """`load_config`, with ``device`` as one more override, and a ready configuration let through."""
+    overrides = [*overrides, *([f"device={device}"] if device else [])]
+    if isinstance(source, Config):
+        return parse_config(source.as_dict(), overrides) if overrides else source
+    return load_config(source, overrides)
+
+
+def resume(
+    directory: str | Path, *, data_dir: str | Path | None = None, console: Console | None = None
+) -> Result:
+    """Continue an interrupted experiment as if nothing had happened.
+
+    Parameters
+    ----------
+    directory : path
+        The run directory.
+    data_dir : path, optional
+        Where data files lie, as for `run`.
+    console : rich.console.Console, optional
+        Where progress is shown; default nowhere.
+
+    Raises
+    ------
+    CoterieError
+        Not a run directory, a damaged file, or other data than before.
+    Interrupted
+        Stopped again.
+    """
+    found = RunDirectory.open(directory)
+    config = parse_config(_stored_config(found), where=str(found.config))
+    experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
+    return experiment.resume(found, console=console)
+
+
+def _stored_config(directory: RunDirectory) -> Any:
+    try:
+        return read_yaml(directory.config.read_text(encoding="utf-8"), str(directory.config))
+    except OSError as error:
+        raise CoterieError(
+            f"{directory.config} cannot be read ({error.strerror}): without it the run cannot be continued."
+        ) from error
+
+
+def resume_command(directory: Path, data_dir: Path | None = None) -> str:
+    """What to type to continue."""
+    words = ["coterie", "resume", str(directory), *(["--data-dir", str(data_dir)] if data_dir else [])]
+    return shlex.join(words)

@@ -1,0 +1,73 @@
+"""From the configuration to what the engine wants to know."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import torch
+
+from coterie.config import Config
+from coterie.engines import Participation, Settings
+from coterie.errors import CoterieError
+from coterie.federation import Federation
+
+if TYPE_CHECKING:
+    from coterie.experiment.plan import Job
+
+
+def resolve_device(device: str) -> str:
+    """``auto`` becomes the first GPU where there is one; a GPU that is not there is an error.
+
+    Raises
+    ------
+    CoterieError
+        torch sees no such GPU.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
+        raise CoterieError(f"device: torch sees {count} GPUs, so there is no {device}: use --device cpu.")
+    return device
+
+
+def check_roster(config: Config, federation: Federation) -> None:
+    """Refuse names and numbers of clients that the federation does not have.
+
+    Raises
+    ------
+    CoterieError
+        Names the client or the number and what there is.
+    """
+    wanted = config.participation.clients
+    if wanted is not None and wanted > federation.k:
+        raise CoterieError(
+            f"participation.clients is {wanted}, but the federation has {federation.k} clients."
+        )
+    known = set(federation.names)
+    for round, names in config.absent.items():
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, federation.names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"the first is called {federation.names[0]}."
+                raise CoterieError(f"absent, round {round}: there is no client {name}: {hint}")
+
+
+def engine_settings(config: Config, job: Job) -> Settings:
+    """The engine's settings for one job."""
+    return Settings(
+        rounds=config.rounds,
+        participation=Participation(**config.participation.model_dump(exclude_none=True)),
+        evaluate_every=config.evaluate_every,
+        training=job.system.training,
+        seed=job.seed,
+        device=config.device,
+        dtype=config.dtype,
+        chunk=config.chunk,
+        executor=config.executor,
+        threads=config.threads,
+        buffers=config.buffers,
+        absent={round: tuple(names) for round, names in config.absent.items()},
+        keep_best=config.report,
+    )

@@ -1,0 +1,112 @@
+"""From the section ``federation:`` to a federation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ValidationError
+from torch import Tensor
+
+from coterie.errors import CoterieError
+from coterie.federation.config import FederationConfig
+from coterie.federation.data import ClientData
+from coterie.federation.datasets import find_source
+from coterie.federation.examples import Examples, Rows
+from coterie.federation.federation import Federation, client_names
+from coterie.federation.partition import RULES, Division
+
+
+def build_federation(
+    config: Mapping[str, Any] | FederationConfig, *, seed: int, data_dir: Path | None = None
+) -> Federation:
+    """Load the source, divide it and check the result.
+
+    Args:
+        config: the section ``federation:``, as a plain dictionary or already validated.
+        seed: seed of the division, unless the section names its own. Equal seeds give equal federations, bit
+            for bit.
+        data_dir: where data files lie; left out, ``$COTERIE_DATA``, else a cache directory of the user.
+
+    Raises:
+        CoterieError: a wrong key or value, missing or damaged data, an impossible division.
+    """
+    section = config if isinstance(config, FederationConfig) else parse(config)
+    examples = find_source(section.source).load(data_dir)
+    used_seed = seed if section.seed is None else section.seed
+    generator = np.random.Generator(np.random.PCG64(used_seed))
+    division = section.partition.divide(examples, section.sizes, generator)
+    source: dict[str, Any] = {
+        **section.model_dump(mode="json", exclude_none=True),
+        "seed": used_seed,
+        "sha256": examples.digest,
+    }
+    if division.columns:
+        source["clients"] = {key: list(column) for key, column in division.columns.items()}
+    return Federation(
+        names=client_names(section.partition.clients),
+        train=_assemble(examples, division, division.train),
+        validation=_assemble(examples, division, division.validation),
+        test=_assemble(examples, division, division.test),
+        task=examples.task,
+        classes=examples.classes,
+        source=source,
+    ).validate()
+
+
+def parse(config: Mapping[str, Any]) -> FederationConfig:
+    """Validate the section on its own.
+
+    Raises:
+        CoterieError: names the first wrong key and, for an unknown one, the nearest that exists.
+    """
+    try:
+        return FederationConfig.model_validate(config)
+    except ValidationError as error:
+        # an unknown key first: it explains the one that is missing
+        errors = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+        first, key = errors[0], _key(errors[0]["loc"])
+        if first["type"] == "extra_forbidden":
+            owner = RULES[config["partition"]["rule"]] if first["loc"][0] == "partition" else FederationConfig
+            unknown = str(first["loc"][-1])
+            near = _nearest(unknown, owner.model_fields)
+            raise CoterieError(f"Unknown key {_key(first['loc'][:-1])}.{unknown}.{near}") from error
+        if first["type"] == "union_tag_invalid":
+            rule = first["ctx"]["tag"]
+            raise CoterieError(f"{key}.rule: unknown rule {rule!r}.{_nearest(rule, RULES)}") from error
+        # a key that takes several types has one error for each of them
+        reasons = [
+            e["msg"].removeprefix("Value error, ").removesuffix(".") for e in errors if _key(e["loc"]) == key
+        ]
+        got = f" (got {first['input']!r})" if not isinstance(first["input"], Mapping | BaseModel) else ""
+        raise CoterieError(f"{key}: {'; or '.join(dict.fromkeys(reasons))}{got}.") from error
+
+
+def _key(location: Sequence[int | str]) -> str:
+    """The key as users write it: without the names of rules and types that pydantic puts between."""
+    known = {*FederationConfig.model_fields, *(key for rule in RULES.values() for key in rule.model_fields)}
+    return ".".join(
+        ["federation", *(str(part) for part in location if part in known or isinstance(part, int))]
+    )
+
+
+def _nearest(word: str, valid: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, valid, n=1)
+    return f" Did you mean {near[0]}?" if near else f" Valid: {', '.join(valid)}."
+
+
+def _assemble(examples: Examples, division: Division, rows: Sequence[Rows]) -> ClientData:
+    """One split: indices into the source or, where there is a transform, its results, computed once."""
+    sizes = torch.tensor([0, *(len(of_client) for of_client in rows)], dtype=torch.int64)
+    offsets = sizes.cumsum(0)
+    index = torch.from_numpy(np.concatenate(rows).astype(np.int64))
+    if division.transform is None:
+        return ClientData(examples.inputs, examples.targets, offsets, index, examples.scale)
+    inputs: Tensor = torch.empty((len(index), *examples.inputs.shape[1:]), dtype=examples.inputs.dtype)
+    for i, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        inputs[start:stop] = division.transform(examples.inputs[index[start:stop]], i)
+    return ClientData(inputs, examples.targets[index], offsets, scale=examples.scale)

@@ -1,0 +1,68 @@
+"""What a source delivers before it is divided among clients."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.federation.federation import Task
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """One data set as published.
+
+    Attributes:
+        name: name of the source.
+        inputs: ``(N, *feature_shape)`` uint8 or float32; official training examples first, then the official
+            test ones.
+        targets: ``(N,)`` int64 classes, or ``(N, t)`` float32 for regression.
+        classes: number of classes, or of targets for regression.
+        task: ``classification`` or ``regression``.
+        boundary: number of official training examples; ``None`` where no official test set exists.
+        scale: factor for uint8 inputs when they are used.
+    """
+
+    name: str
+    inputs: Tensor
+    targets: Tensor
+    classes: int
+    task: Task = "classification"
+    boundary: int | None = None
+    scale: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the values (inputs, then targets), whatever file they came from."""
+        sha = hashlib.sha256(self.inputs.contiguous().numpy().data)
+        sha.update(self.targets.contiguous().numpy().data)
+        return sha.hexdigest()
+
+    @property
+    def all_rows(self) -> Rows:
+        """Every row, ``(N,)``."""
+        return np.arange(len(self), dtype=np.int64)
+
+    @property
+    def train_rows(self) -> Rows:
+        """Rows of the official training set; every row where there is no official test set."""
+        return self.all_rows[: self.boundary]
+
+    @property
+    def test_rows(self) -> Rows:
+        """Rows of the official test set, maybe none."""
+        return self.all_rows[len(self) if self.boundary is None else self.boundary :]
+
+    @property
+    def labels(self) -> Rows:
+        """The targets as a numpy array, ``(N,)`` int64 for classification."""
+        return np.asarray(self.targets.numpy(), dtype=np.int64)

@@ -1,0 +1,171 @@
+"""Who takes part and with what data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from coterie.errors import CoterieError
+from coterie.federation.data import ClientData
+
+Task = Literal["classification", "regression"]
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """K clients by name, each with training, validation and test data.
+
+    Attributes:
+        names: unique client names, in row order.
+        train, validation, test: the three splits, each of K clients. A client may lack validation data only.
+        task: ``classification`` or ``regression``.
+        classes: number of classes; for regression the number of targets.
+        source: where the data came from (source, rule, parameters, seed, checksum); plain JSON values. Its
+            entry ``clients`` holds columns of one value a client, such as the angle of rotation.
+
+    Raises:
+        CoterieError: names repeat, or the splits are for different numbers of clients.
+    """
+
+    names: tuple[str, ...]
+    train: ClientData
+    validation: ClientData
+    test: ClientData
+    task: Task
+    classes: int
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        name, often = Counter(self.names).most_common(1)[0] if self.names else ("", 0)
+        if often > 1:
+            raise CoterieError(f"Client name {name!r} is given {often} times: client names must be unique.")
+        for split in SPLITS:
+            k = self.split(split).k
+            if k != len(self.names):
+                raise CoterieError(
+                    f"The {split} split has {k} clients but there are {len(self.names)} client names."
+                )
+
+    @property
+    def k(self) -> int:
+        """Number of clients K."""
+        return len(self.names)
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self.train.feature_shape
+
+    def split(self, name: Split) -> ClientData:
+        """The split of that name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    def select(self, clients: Sequence[int]) -> Federation:
+        """The same federation for these clients only, in this order; inputs are shared, not copied."""
+        chosen = [int(c) for c in clients]
+        source = dict(self.source)
+        if "clients" in source:
+            source["clients"] = {
+                key: [column[c] for c in chosen] for key, column in source["clients"].items()
+            }
+        return replace(
+            self,
+            names=tuple(self.names[c] for c in chosen),
+            train=self.train.select(chosen),
+            validation=self.validation.select(chosen),
+            test=self.test.select(chosen),
+            source=source,
+        )
+
+    def to(self, device: torch.device | str) -> Federation:
+        """The same federation with its data on ``device``."""
+        return replace(
+            self,
+            train=self.train.to(device),
+            validation=self.validation.to(device),
+            test=self.test.to(device),
+        )
+
+    def class_counts(self, split: Split = "train") -> Tensor:
+        """How many examples of each class each client has, ``(K, C)`` int64.
+
+        Raises:
+            CoterieError: the task is regression, which has no classes.
+        """
+        if self.task != "classification":
+            raise CoterieError("A regression federation has no classes to count.")
+        data = self.split(split)
+        cells = data.owners() * self.classes + data.targets[data.rows(_positions(data))]
+        return torch.bincount(cells, minlength=self.k * self.classes).view(self.k, self.classes)
+
+    def validate(self) -> Federation:
+        """Check every value and return the federation itself.
+
+        Raises:
+            CoterieError: names the client with an empty training or test split, with NaN or infinity in
+                inputs or targets, or with a label outside the classes.
+        """
+        if self.k == 0:
+            raise CoterieError("The federation has no client: ask for at least one.")
+        for split in SPLITS:
+            data = self.split(split)
+            if split != "validation" and bool((data.n == 0).any()):
+                name = self.names[int((data.n == 0).nonzero()[0])]
+                raise CoterieError(
+                    f"Client {name!r} has no {split} data: give every client at least one {split} example "
+                    "or leave it out."
+                )
+            if (bad := self._first(split, ~_finite(data.inputs))) is not None:
+                raise CoterieError(
+                    f"Client {bad[0]!r} has NaN or infinity in its {split} inputs: clean or remove them."
+                )
+            if (bad := self._first(split, ~_finite(data.targets))) is not None:
+                raise CoterieError(
+                    f"Client {bad[0]!r} has NaN or infinity in its {split} targets: clean or remove them."
+                )
+            if self.task == "classification" and data.targets.dtype == torch.int64:
+                bad = self._first(split, (data.targets < 0) | (data.targets >= self.classes))
+                if bad is not None:
+                    raise CoterieError(
+                        f"Client {bad[0]!r} has the label {int(data.targets[bad[1]])} in its {split} data, "
+                        f"outside the classes 0 .. {self.classes - 1}: correct the label or the number of "
+                        "classes."
+                    )
+        if self.task == "classification" and self.train.targets.is_floating_point():
+            raise CoterieError("Classification needs int64 class labels, but the targets are floating point.")
+        return self
+
+    def _first(self, split: Split, bad_rows: Tensor) -> tuple[str, int] | None:
+        """The first client that owns a bad row, and that row; bad rows without an owner do no harm."""
+        if not bool(bad_rows.any()):
+            return None
+        data = self.split(split)
+        rows = data.rows(_positions(data))
+        hits = bad_rows[rows].nonzero()
+        if len(hits) == 0:
+            return None
+        return self.names[int(data.owners()[hits[0]])], int(rows[hits[0]])
+
+
+def client_names(clients: int) -> tuple[str, ...]:
+    """Names such as ``client-07``, zero-padded so that their alphabetical order is their row order."""
+    width = max(2, len(str(clients - 1)))
+    return tuple(f"client-{i:0{width}d}" for i in range(clients))
+
+
+def _positions(data: ClientData) -> Tensor:
+    return torch.arange(int(data.offsets[0]), int(data.offsets[-1]), device=data.offsets.device)
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Which rows hold finite values only, ``(N,)`` bool."""
+    if not values.is_floating_point():
+        return torch.ones(len(values), dtype=torch.bool, device=values.device)
+    return torch.isfinite(values).flatten(1).all(1) if values.dim() > 1 else torch.isfinite(values)

@@ -1,0 +1,194 @@
+"""Rules that first give each client a share of the examples and then split that share in three."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.errors import CoterieError
+from coterie.federation.examples import Examples, Rows
+from coterie.federation.federation import client_names
+from coterie.federation.partition.rule import Amount, Division, Rule, Sizes
+
+
+class ShareRule(Rule):
+    """A rule that decides only which client gets which examples.
+
+    With ``test`` a fraction or a number, the official training and test sets are merged and divided, and
+    every client's share is split at random, class by class in like proportion. With ``test: official`` the
+    training set is divided and the test set follows: of each class every client gets the part that it has of
+        the
+    training set.
+
+    Shares are disjoint and complete: every example goes to exactly one client. Only ``train``, where given,
+    leaves some unused: as a number it is an upper limit, as a fraction a part of the share.
+    """
+
+    default_sizes: ClassVar[Sizes] = Sizes(train="rest", validation=0.2, test=0.2)
+
+    def share(self, examples: Examples, rows: Rows, generator: np.random.Generator) -> list[Rows]:
+        """Divide ``rows`` among the clients; every row goes to exactly one client."""
+        raise NotImplementedError
+
+    def resolve(self, given: Mapping[str, Any]) -> Sizes:
+        """Sizes in force."""
+        sizes = super().resolve(given)
+        if sizes.test == "rest":
+            raise ValueError(
+                f"test: rest is for the rule rotation; under {self.rule} give a fraction, a number or "
+                "official"
+            )
+        if sizes.train == 0 or sizes.test == 0:
+            raise ValueError("train and test must be above 0: every client needs examples of both")
+        fractions = [size for size in (sizes.train, sizes.validation, sizes.test) if isinstance(size, float)]
+        if sum(fractions) > 1 + 1e-9:
+            raise ValueError(f"train, validation and test are together more than the whole: {fractions}")
+        return sizes
+
+    def divide(self, examples: Examples, sizes: Sizes, generator: np.random.Generator) -> Division:
+        """Shares, then splits; see the class."""
+        official = sizes.test == "official"
+        if official and examples.boundary is None:
+            raise CoterieError(
+                f"{examples.name!r} has no official test set: give test as a fraction such as 0.2."
+            )
+        rows = examples.train_rows if official else examples.all_rows
+        if self.clients > len(rows):
+            raise CoterieError(
+                f"{self.clients:,} clients cannot share the {len(rows):,} examples of {examples.name!r}: "
+                "ask for fewer clients."
+            )
+        shares = [generator.permutation(share) for share in self.share(examples, rows, generator)]
+        # a regression is split as if it had one class
+        classes = examples.classes if examples.task == "classification" else 1
+        strata = examples.labels if classes > 1 else np.zeros(len(examples), dtype=np.int64)
+        names = client_names(self.clients)
+        parts = [
+            stratified(share, strata[share], split_counts(name, len(share), sizes), classes)
+            for name, share in zip(names, shares, strict=True)
+        ]
+        train, validation, test = (list(split) for split in zip(*parts, strict=True))
+        if official:
+            owned = np.stack([np.bincount(strata[share], minlength=classes) for share in shares])
+            test = follow(owned, generator.permutation(examples.test_rows), strata, names)
+        return Division(train, validation, test)
+
+
+def split_counts(name: str, n: int, sizes: Sizes) -> tuple[int, int, int]:
+    """How many of a client's ``n`` examples go to train, validation and test.
+
+    Raises:
+        CoterieError: nothing would be left to train on.
+    """
+    test = 0 if sizes.test == "official" else _part(sizes.test, n)
+    validation = _part(sizes.validation, n)
+    rest = n - test - validation
+    train = rest if sizes.train == "rest" else min(rest, _part(sizes.train, n))
+    if train < 1:
+        raise CoterieError(
+            f"Client {name!r} gets {n} examples, which is too few for {validation} to validate, {test} to "
+            "test and at least 1 to train on: ask for fewer clients, a smaller validation or test, or a "
+            "larger partition.min_size."
+        )
+    return train, validation, test
+
+
+def _part(amount: Amount | None, n: int) -> int:
+    """A number, or a fraction of ``n`` of at least one example (0.0 is none)."""
+    if isinstance(amount, int):
+        return amount
+    if isinstance(amount, float):
+        return max(1, round(amount * n)) if amount > 0 else 0
+    raise TypeError(f"{amount!r} is no amount")
+
+
+def allocate(total: int, weights: Rows, capacity: Rows) -> Rows:
+    """Divide ``total`` in proportion to ``weights``, none above its ``capacity``.
+
+    By largest remainders, ties to the first. All arrays are ``(C,)``; ``total`` is at most the sum of
+    ``capacity``.
+    """
+    quota = total * weights / max(1, int(weights.sum()))
+    given = np.minimum(np.floor(quota).astype(np.int64), capacity)
+    while (left := total - int(given.sum())) > 0:
+        order = np.argsort(given - quota, kind="stable")
+        open_ = order[given[order] < capacity[order]]
+        given[open_[:left]] += 1
+    return given
+
+
+def stratified(
+    share: Rows, strata: Rows, counts: tuple[int, int, int], classes: int
+) -> tuple[Rows, Rows, Rows]:
+    """Split a shuffled share ``(n,)`` into train, validation and test, every class in like proportion.
+
+    A class stays in training as long as that is possible, so that no client is tested on what it never saw.
+
+    Args:
+        share: rows of the source.
+        strata: the class of each, ``(n,)``.
+        counts: how many go to train, validation and test.
+        classes: number of classes C.
+    """
+    train, validation, test = counts
+    left = np.bincount(strata, minlength=classes)
+    by_class = [share[strata == c] for c in range(classes)]
+    taken = np.zeros(classes, dtype=np.int64)
+    parts = []
+    for size, leave in ((test, 1), (validation, 1), (train, 0)):
+        spare = np.maximum(left - leave, 0)
+        chosen = allocate(size, left, spare if size <= spare.sum() else left)
+        parts.append(
+            np.concatenate([rows[t : t + m] for rows, t, m in zip(by_class, taken, chosen, strict=True)])
+        )
+        taken, left = taken + chosen, left - chosen
+    return parts[2], parts[1], parts[0]
+
+
+def deal(counts: Rows, rows: Rows, labels: Rows) -> list[Rows]:
+    """Give client ``i`` the next ``counts[i, c]`` examples of class ``c``.
+
+    ``rows`` come shuffled and ``labels`` are their classes. Each class has at least as many as ``counts``
+    ``(K, C)`` asks for.
+    """
+    shares: list[list[Rows]] = [[] for _ in counts]
+    for c in range(counts.shape[1]):
+        of_class = rows[labels == c]
+        for share, part in zip(shares, np.split(of_class, np.cumsum(counts[:, c]))[:-1], strict=True):
+            share.append(part)
+    return [np.concatenate(share) for share in shares]
+
+
+def follow(owned: Rows, rows: Rows, strata: Rows, names: Sequence[str]) -> list[Rows]:
+    """Divide the test rows so that each client has the part of each class that it owns of the training set.
+
+    Args:
+        owned: training examples by client and class, ``(K, C)``.
+        rows: shuffled test rows.
+        strata: class of every row of the source.
+        names: client names, for messages.
+
+    Raises:
+        CoterieError: a client cannot get a single test example.
+    """
+    available = np.bincount(strata[rows], minlength=owned.shape[1])
+    counts = np.stack(
+        [
+            allocate(int(n) if of.any() else 0, of, np.full(len(of), n))
+            for n, of in zip(available, owned.T, strict=True)
+        ],
+        axis=1,
+    )
+    for i in np.flatnonzero(counts.sum(1) == 0).tolist():
+        c = int(np.argmax(owned[i]))
+        donors = np.where(counts.sum(1) > 1, counts[:, c], 0)
+        if donors.max() < 1:
+            raise CoterieError(
+                f"Client {names[i]!r} gets no test example: the official test set is too small for "
+                f"{len(names)} clients. Ask for fewer clients, or give test as a fraction such as 0.2."
+            )
+        counts[np.argmax(donors), c] -= 1
+        counts[i, c] += 1
+    return deal(counts, rows, strata[rows])

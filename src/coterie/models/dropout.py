@@ -1,0 +1,53 @@
+"""Dropout whose masks depend on keys and positions only, so that every executor draws the same ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_MASK = 0x7FFFFFFFFFFFFFFF
+KEY = "dropout_key"
+
+
+def mix(value: Tensor) -> Tensor:
+    """The finaliser of splitmix64 on int64 tensors of any shape: well-mixed bits of each entry (wrapping arithmetic)."""
+    value = (value ^ ((value >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    value = (value ^ ((value >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return value ^ ((value >> 31) & 0x1FFFFFFFF)
+
+
+def uniform(key: Tensor, count: int) -> Tensor:
+    """Numbers in [0, 1) from ``key: ()`` and the positions ``0 .. count - 1``: ``(count,)`` float64."""
+    counter = torch.arange(count, device=key.device, dtype=torch.int64)
+    bits = mix(mix(counter + 1) ^ key)
+    return (bits & _MASK).to(torch.float64) / float(2**63)
+
+
+class KeyedDropout(nn.Module):
+    """Element-wise dropout in the place of ``torch.nn.Dropout``; its key is handed in as a buffer at each step."""
+
+    dropout_key: Tensor
+
+    def __init__(self, p: float, number: int) -> None:
+        super().__init__()
+        self.p = p
+        self.number = number  # two dropout layers of one model draw different masks
+        self.register_buffer(KEY, torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero entries of ``x`` with probability p and rescale the others."""
+        if not self.training or self.p == 0.0:
+            return x
+        draws = uniform(mix(self.dropout_key + self.number), x.numel()).reshape(x.shape)
+        return torch.where(draws >= self.p, x / (1.0 - self.p), torch.zeros_like(x))
+
+
+def replace_dropout(module: nn.Module) -> list[str]:
+    """Replace every ``nn.Dropout`` below ``module``, in place; the names of the key buffers, in module order."""
+    names: list[str] = []
+    for name, child in list(module.named_modules()):
+        if isinstance(child, nn.Dropout):
+            parent_name, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(parent_name), leaf, KeyedDropout(child.p, len(names)))
+            names.append(f"{name}.{KEY}")
+    return names

@@ -1,0 +1,328 @@
+"""All models of a federation as one matrix Theta, K x d: row k is client k's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+
+Buffers = Literal["average", "local", "server"]
+Rows = int | slice | Sequence[int] | Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a module's tensors lie in a row of Theta.
+
+    ``parameters`` and ``buffers`` are names in the module's own order, ``shapes`` their shapes in one model, ``head``
+    the names of the parameters of the head, and ``policy`` says what happens to floating-point buffers.
+    """
+
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    shapes: Mapping[str, torch.Size]
+    head: frozenset[str]
+    policy: Buffers = "average"
+
+    @property
+    def d(self) -> int:
+        """Number of parameters of one model."""
+        return sum(self.shapes[name].numel() for name in self.parameters)
+
+    def part(self, part: str) -> tuple[str, ...]:
+        """Names of the parameters of ``"head"``, ``"body"`` or ``"all"``."""
+        if part == "all":
+            return self.parameters
+        if part not in ("head", "body"):
+            raise KeyError(f"a model has the parts head, body and all, not {part!r}")
+        return tuple(name for name in self.parameters if (name in self.head) == (part == "head"))
+
+
+class Models:
+    """A stack of models that behaves as a matrix with one row a model.
+
+    Every tensor has the client axis first: ``tensors[name]: (k, *shape)``; methods with several candidate models per
+    client use two leading axes ``(k, c)``. Arithmetic, norms and distances concern parameters; floating-point buffers
+    follow the policy of the layout. Rows that are all one common row are stored once.
+    """
+
+    __slots__ = ("layout", "owned", "tensors")
+
+    def __init__(self, layout: Layout, tensors: Mapping[str, Tensor]) -> None:
+        self.layout = layout
+        self.tensors = dict(tensors)
+        self.owned = False  # some state holds this very storage
+
+    # --- shape ---------------------------------------------------------------------------------------------------
+    @property
+    def lead(self) -> torch.Size:
+        """The leading axes: ``(k,)``, or ``(k, c)`` with candidates."""
+        name, tensor = next(iter(self.tensors.items()))
+        return tensor.shape[: tensor.ndim - len(self.layout.shapes[name])]
+
+    def __len__(self) -> int:
+        return self.lead[0]
+
+    @property
+    def d(self) -> int:
+        """Parameters in one row."""
+        return self.layout.d
+
+    @property
+    def common(self) -> bool:
+        """Whether all rows are one row that is stored once (a single row counts)."""
+        return len(self) == 1 or all(tensor.stride(0) == 0 for tensor in self.tensors.values())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors lie."""
+        return next(iter(self.tensors.values())).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the parameters."""
+        return self.tensors[self.layout.parameters[0]].dtype
+
+    def bytes_per_row(self) -> tuple[int, int]:
+        """Bytes of one row's parameters and of one row's buffers."""
+        sizes = {n: self.layout.shapes[n].numel() * t.element_size() for n, t in self.tensors.items()}
+        return (
+            sum(sizes[n] for n in self.layout.parameters),
+            sum(sizes[n] for n in self.layout.buffers),
+        )
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and tensor ``(k, *shape)`` of every parameter."""
+        return ((name, self.tensors[name]) for name in self.layout.parameters)
+
+    # --- rows and parts ------------------------------------------------------------------------------------------
+    @overload
+    def __getitem__(self, rows: str) -> Models: ...
+    @overload
+    def __getitem__(self, rows: Rows) -> Models: ...
+    def __getitem__(self, rows: str | Rows) -> Models:
+        """``theta[rows]`` are rows (an integer keeps the axis); ``theta["head"]`` and ``theta["body"]`` are columns."""
+        if isinstance(rows, str):
+            names = self.layout.part(rows)
+            layout = replace(
+                self.layout, parameters=names, buffers=(), shapes={n: self.layout.shapes[n] for n in names}
+            )
+            return self._seen(Models(layout, {name: self.tensors[name] for name in names}))
+        index = _row_index(rows)
+        if self.common and not isinstance(index, slice):  # keep the one stored row shared
+            count = len(index)
+            return self._seen(self._map(lambda t: t[:1].expand(count, *t.shape[1:])))
+        return self._seen(self._map(lambda t: t[index]))
+
+    def __setitem__(self, rows: str | Rows, values: Models) -> None:
+        """Overwrite rows with ``values``, or with a part name that part's columns."""
+        if isinstance(rows, str):
+            for name in self.layout.part(rows):
+                self.tensors[name] = values.tensors[name].clone()
+            return
+        index = _row_index(rows)
+        self.materialise()
+        for name, tensor in self.tensors.items():
+            tensor[index] = values.tensors[name].to(tensor.dtype)
+
+    def repeat(self, count: int) -> Models:
+        """The single row of this stack, seen ``count`` times without copying."""
+        return self._seen(self._map(lambda t: t[:1].expand(count, *t.shape[1:])))
+
+    def materialise(self) -> None:
+        """Give every row its own storage."""
+        for name, tensor in self.tensors.items():
+            if tensor.shape[0] > 1 and tensor.stride(0) == 0:
+                self.tensors[name] = tensor.contiguous()
+
+    def clone(self) -> Models:
+        """A copy that shares no storage; a common row stays stored once."""
+        if self.common and len(self) > 1:
+            return self._map(lambda t: t[:1].clone().expand(t.shape))
+        return self._map(torch.clone)
+
+    def flatten_candidates(self) -> Models:
+        """``(k, c)`` candidates as ``k * c`` rows."""
+        lead = len(self.lead)
+        return self._seen(self._map(lambda t: t.reshape(-1, *t.shape[lead:])))
+
+    def to(self, device: torch.device | str) -> Models:
+        """The same models on another device."""
+        return self._seen(self._map(lambda t: t.to(device)))
+
+    # --- arithmetic ----------------------------------------------------------------------------------------------
+    def __add__(self, other: Models | float | Tensor) -> Models:
+        return self._combine(other, torch.add)
+
+    def __sub__(self, other: Models | float | Tensor) -> Models:
+        return self._combine(other, torch.sub)
+
+    def __mul__(self, other: Models | float | Tensor) -> Models:
+        return self._combine(other, torch.mul)
+
+    def __truediv__(self, other: Models | float | Tensor) -> Models:
+        return self._combine(other, torch.div)
+
+    def __rmul__(self, other: float | Tensor) -> Models:
+        return self._combine(other, torch.mul)
+
+    def __radd__(self, other: float | Tensor) -> Models:
+        return self._combine(other, torch.add)
+
+    def __neg__(self) -> Models:
+        return self * -1.0
+
+    def __rmatmul__(self, matrix: Tensor) -> Models:
+        """``matrix @ theta`` for a matrix ``(r, k)`` or a vector of weights ``(k,)``, which gives one row."""
+        return self.mixed(matrix)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Let a torch tensor on the left of an operator find our reflected operators."""
+        left, right = (*args, None, None)[:2]
+        if isinstance(right, Models) and isinstance(left, Tensor):
+            name = getattr(func, "__name__", "")
+            if name in ("matmul", "__matmul__", "mm"):
+                return right.mixed(left)
+            if name in ("mul", "__mul__", "__rmul__", "multiply"):
+                return right * left
+            if name in ("add", "__add__", "__radd__"):
+                return right + left
+        return NotImplemented
+
+    def mixed(self, matrix: Tensor, out: Models | None = None) -> Models:
+        """``matrix @ theta``, tensor by tensor: ``(r, k) @ (k, *shape) -> (r, *shape)``.
+
+        Weights are cast to the models' type after they have been computed in their own. Averaging floating-point
+        buffers is meant for rows that sum to 1; integer buffers take the maximum over the models with weight.
+        ``out`` receives the result in place where no second stack is affordable.
+        """
+        weights = torch.atleast_2d(matrix).to(self.device)
+        if self.common and len(self) > 1:
+            weights = weights.sum(1, keepdim=True)
+        result: dict[str, Tensor] = {}
+        if out is not None:
+            out.materialise()
+        for name, tensor in self.tensors.items():
+            source = tensor[: weights.shape[1]]
+            target = None if out is None else out.tensors[name]
+            if name in self.layout.parameters or (self.layout.policy == "average" and source.is_floating_point()):
+                result[name] = _product(weights, source, target)
+            else:
+                mixed = self._other_buffer(weights, source)
+                result[name] = mixed if target is None else target.copy_(mixed)
+        return Models(self.layout, result)
+
+    def _other_buffer(self, weights: Tensor, source: Tensor) -> Tensor:
+        if not source.is_floating_point():
+            flat = source.reshape(len(source), -1)
+            lowest = torch.iinfo(source.dtype).min if source.dtype != torch.bool else 0
+            masked = torch.where((weights != 0).unsqueeze(-1), flat.unsqueeze(0), lowest)
+            return masked.amax(1).reshape(len(weights), *source.shape[1:])
+        if len(weights) == len(source):
+            return source.clone()
+        return source[:1].expand(len(weights), *source.shape[1:]).clone()
+
+    def norm(self) -> Tensor:
+        """Euclidean norm of each row over its parameters, ``(k,)`` in float64."""
+        return self.dot(self).sqrt()
+
+    def dot(self, other: Models) -> Tensor:
+        """Inner product of the rows of two stacks over their parameters, ``(k,)`` in float64."""
+        total: Tensor | float = 0.0
+        for name, tensor in self.parameters():
+            product = tensor.flatten(1).double() * other.tensors[name].flatten(1).double()
+            total = total + product.sum(1)
+        assert isinstance(total, Tensor)
+        return total
+
+    def flat(self) -> Tensor:
+        """The parameters as a matrix ``(k, d)``, a copy."""
+        return torch.cat([tensor.reshape(len(self), -1) for _, tensor in self.parameters()], dim=1)
+
+    def finite(self) -> Tensor:
+        """Which rows hold finite numbers only, ``(k,)`` bool."""
+        good = torch.ones(len(self), dtype=torch.bool, device=self.device)
+        for tensor in self.tensors.values():
+            if tensor.is_floating_point():
+                good &= finite_rows(tensor)
+        return good
+
+    def zeros(self) -> Models:
+        """A stack of the same shape filled with zeros, stored once."""
+        return self._map(lambda t: torch.zeros_like(t[:1]).expand(t.shape))
+
+    def __repr__(self) -> str:
+        return f"Models({tuple(self.lead)} x {self.d}, {self.dtype}{', common row' if self.common else ''})"
+
+    # --- helpers -------------------------------------------------------------------------------------------------
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Models:
+        return Models(self.layout, {name: function(tensor) for name, tensor in self.tensors.items()})
+
+    def _seen(self, view: Models) -> Models:
+        """A result that may share our storage: where a state owns it, assigning the result copies."""
+        view.owned = self.owned
+        return view
+
+    def _combine(self, other: Models | float | Tensor, operator: Callable[..., Tensor]) -> Models:
+        tensors = {name: tensor.clone() for name, tensor in self.tensors.items() if name in self.layout.buffers}
+        for name, tensor in self.parameters():
+            if isinstance(other, Models):
+                tensors[name] = operator(tensor, other.tensors[name])
+            elif isinstance(other, Tensor) and other.ndim:
+                column = other.to(tensor.dtype).reshape(*other.shape, *[1] * (tensor.ndim - other.ndim))
+                tensors[name] = operator(tensor, column)
+            else:
+                tensors[name] = operator(tensor, other)
+        return Models(self.layout, {name: tensors[name] for name in self.tensors})
+
+
+def finite_rows(tensor: Tensor) -> Tensor:
+    """Which rows of ``tensor: (k, ...)`` are finite, ``(k,)`` bool; one pass where they are."""
+    flat = tensor.reshape(len(tensor), -1)
+    good = torch.isfinite(flat.sum(1))
+    if not bool(good.all()):  # a sum can overflow although no entry does
+        good = torch.isfinite(flat).all(1)
+    return good
+
+
+def stack_rows(parts: Sequence[Models]) -> Models:
+    """Stacks below one another; one common row shared by all parts stays stored once."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if all(part.common for part in parts) and _same_storage(parts):
+        return first.repeat(sum(len(part) for part in parts))
+    return Models(first.layout, {n: torch.cat([part.tensors[n] for part in parts]) for n in first.tensors})
+
+
+def _same_storage(parts: Sequence[Models]) -> bool:
+    return all(
+        part.tensors[name].data_ptr() == tensor.data_ptr()
+        for part in parts[1:]
+        for name, tensor in parts[0].tensors.items()
+    )
+
+
+def _row_index(rows: Rows) -> slice | Tensor:
+    if isinstance(rows, int):
+        return slice(rows, rows + 1) if rows != -1 else slice(-1, None)
+    if isinstance(rows, slice):
+        return rows
+    index = torch.as_tensor(rows)
+    if index.dtype == torch.bool:
+        index = index.nonzero().flatten()
+    return index.long()
+
+
+def _product(weights: Tensor, source: Tensor, out: Tensor | None) -> Tensor:
+    """``weights: (r, k)`` times ``source: (k, *shape)``, exact to the last bits for a single row of weights."""
+    flat = source.reshape(len(source), -1)
+    target = None if out is None else out.view(len(weights), -1)
+    product = torch.matmul(weights.to(flat.dtype), flat, out=target)
+    return product.view(len(weights), *source.shape[1:])

@@ -1,0 +1,237 @@
+"""Any ``torch.nn.Module`` as rows of Theta: its layout, initial rows, and the forward pass of many rows at once.
+
+Three executors give the same numbers: ``stacked`` (own batched layers, for sequences of linear and element-wise
+layers), ``vmap`` (any module that ``torch.func`` can batch) and ``loop`` (one row after another, for every module).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.func import vmap as torch_vmap
+
+from coterie.errors import CoterieError
+from coterie.models.dropout import replace_dropout
+from coterie.models.layers import StackedLayers, stacked_layers
+from coterie.models.rows import Buffers, Layout, Models
+
+Executor = Literal["auto", "stacked", "vmap", "loop"]
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_NORMS = nn.modules.batchnorm._BatchNorm
+
+
+class Stack:
+    """Runs k copies of one architecture side by side."""
+
+    def __init__(
+        self,
+        build: Callable[[], nn.Module],
+        feature_shape: tuple[int, ...],
+        *,
+        executor: Executor = "auto",
+        policy: Buffers = "average",
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.build = build
+        self.feature_shape = feature_shape
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.module = self._fresh(0)
+        self._keys = replace_dropout(self.module)
+        self.head = head_name(self.module)
+        self.layout = _layout(self.module, self.head, self._keys, policy)
+        self.mixes_examples = any(isinstance(m, _NORMS) for m in self.module.modules())
+        self._layers: StackedLayers | None = None
+        self.executor = self._choose(executor)
+        self._featuriser: Stack | None = None
+
+    # --- rows ----------------------------------------------------------------------------------------------------
+    def initial(self, seed: int, count: int = 1, *, distinct: bool = False) -> Models:
+        """``count`` rows of initial weights drawn from ``seed``: one common row, or ``distinct`` ones."""
+        draws = [self._fresh(seed + index).state_dict() for index in range(count if distinct else 1)]
+        names = (*self.layout.parameters, *self.layout.buffers)
+        models = Models(
+            self.layout, {n: torch.stack([draw[n] for draw in draws]).to(self.device) for n in names}
+        )
+        return models if distinct or count == 1 else models.repeat(count)
+
+    def _fresh(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed % (2**63))
+            return self.build().to(self.dtype)
+
+    # --- forward -------------------------------------------------------------------------------------------------
+    def forward(
+        self,
+        tensors: Mapping[str, Tensor],
+        inputs: Tensor,
+        *,
+        train: bool = False,
+        sizes: Tensor | None = None,
+        keys: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs ``(k, B, ...)`` of k rows on their own batches ``inputs: (k, B, *features)``.
+
+        ``sizes: (k,)`` says how many of the B examples are real where batches are padded; layers that mix examples
+        (batch normalisation) then see exactly these. In training, buffers in ``tensors`` are updated in place and
+        dropout draws from ``keys: (k,)`` int64.
+        """
+        inputs = inputs.to(self.dtype)
+        self.module.train(train)
+        if self._keys and train:
+            if keys is None:
+                raise ValueError("a model with dropout needs keys in training")
+            tensors = {**tensors, **dict.fromkeys(self._keys, keys)}
+        elif self._keys:
+            zero = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
+            tensors = {**tensors, **dict.fromkeys(self._keys, zero)}
+        if self.executor == "loop":
+            return self._loop(tensors, inputs, sizes if train else None)
+        if train and self.mixes_examples and sizes is not None and bool((sizes < inputs.shape[1]).any()):
+            return self._by_size(tensors, inputs, sizes)
+        return self._batched(tensors, inputs)
+
+    def _batched(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        if self._layers is not None:
+            return self._layers(tensors, inputs)
+        return torch_vmap(self._call)(dict(tensors), inputs)
+
+    def _call(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        output: Tensor = functional_call(self.module, tensors, (inputs,))
+        return output
+
+    def _loop(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor | None) -> Tensor:
+        lengths = [inputs.shape[1]] * len(inputs) if sizes is None else sizes.tolist()
+        outputs = []
+        for row, length in enumerate(lengths):
+            output = self._call({name: tensor[row] for name, tensor in tensors.items()}, inputs[row, :length])
+            outputs.append(_pad(output, inputs.shape[1]))
+        return torch.stack(outputs)
+
+    def _by_size(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor) -> Tensor:
+        """Rows grouped by their exact batch size, for layers whose statistics padding would spoil."""
+        groups = [(int(size), (sizes == size).nonzero().flatten()) for size in sizes.unique()]
+        outputs, order = [], []
+        for size, rows in groups:
+            own = {name: tensor[rows] for name, tensor in tensors.items()}
+            outputs.append(_pad_stack(self._batched(own, inputs[rows, :size]), inputs.shape[1]))
+            order.append(rows)
+            with torch.no_grad():
+                for name in self.layout.buffers:
+                    tensors[name][rows] = own[name]
+        return torch.cat(outputs)[torch.cat(order).argsort()]
+
+    def features(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """What enters the head, in evaluation mode: ``(k, B, ...)``."""
+        if self._featuriser is None:
+            head = self.head
+
+            def build() -> nn.Module:
+                module = self.build()
+                parent, _, leaf = head.rpartition(".")
+                setattr(module.get_submodule(parent), leaf, nn.Identity())
+                return module
+
+            self._featuriser = Stack(
+                build, self.feature_shape, executor=self.executor, dtype=self.dtype, device=self.device
+            )
+        names = (*self._featuriser.layout.parameters, *self._featuriser.layout.buffers)
+        return self._featuriser.forward({name: tensors[name] for name in names}, inputs)
+
+    # --- choice of the executor ------------------------------------------------------------------------------------
+    def _choose(self, wanted: Executor) -> Literal["stacked", "vmap", "loop"]:
+        layers = stacked_layers(self.module)
+        if wanted == "stacked" and layers is None:
+            raise CoterieError(
+                f"executor 'stacked' cannot run {type(self.module).__name__}: it holds layers other than Linear, "
+                "Flatten, Dropout and activations in sequence; use executor auto, vmap or loop"
+            )
+        if wanted in ("auto", "stacked") and layers is not None:
+            self._layers = layers
+            return "stacked"
+        if wanted == "vmap" or (wanted == "auto" and self._worth_batching()):
+            error = self._try_vmap()
+            if error is None:
+                return "vmap"
+            if wanted == "vmap":
+                raise CoterieError(
+                    f"executor 'vmap' cannot run {type(self.module).__name__} ({error}); use executor auto or loop"
+                )
+        return "loop"
+
+    def _worth_batching(self) -> bool:
+        if self.device.type != "cpu":
+            return True
+        return not any(isinstance(m, _CONVOLUTIONS) for m in self.module.modules())
+
+    def _try_vmap(self) -> str | None:
+        if any(isinstance(m, nn.RNNBase) for m in self.module.modules()):
+            return "recurrent layers have no batching rule"
+        if any(isinstance(m, _NORMS) and m.momentum is None for m in self.module.modules()):
+            return "batch normalisation with momentum=None has no batching rule"
+        self.executor = "vmap"
+        rows = self.initial(0, 2, distinct=True)
+        inputs = torch.zeros(2, 2, *self.feature_shape, dtype=self.dtype, device=self.device)
+        keys = torch.zeros(2, dtype=torch.int64, device=self.device)
+        try:
+            leaves = {n: t.requires_grad_() for n, t in rows.parameters()}
+            self.forward({**rows.tensors, **leaves}, inputs, train=True, keys=keys).sum().backward()
+        except (RuntimeError, ValueError) as error:
+            return str(error).splitlines()[0]
+        return None
+
+
+def head_name(module: nn.Module) -> str:
+    """The name of the head: what the module declares as ``head_name``, else its last Linear, else its last child."""
+    declared: Any = getattr(module, "head_name", None)
+    if isinstance(declared, str):
+        return declared
+    linear = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
+    if linear:
+        return linear[-1]
+    owners = [name for name, child in module.named_modules() if any(True for _ in child.parameters(recurse=False))]
+    if not owners:
+        raise CoterieError(f"model {type(module).__name__} has no parameters; give a model that can be trained")
+    return owners[-1]
+
+
+def _layout(module: nn.Module, head: str, keys: list[str], policy: Buffers) -> Layout:
+    saved = module.state_dict()
+    parameters = tuple(name for name, _ in module.named_parameters())
+    buffers = tuple(name for name, _ in module.named_buffers() if name in saved and name not in keys)
+    prefix = f"{head}." if head else ""
+    return Layout(
+        parameters,
+        buffers,
+        {name: saved[name].shape for name in (*parameters, *buffers)},
+        frozenset(name for name in parameters if name.startswith(prefix)),
+        policy,
+    )
+
+
+def _pad(output: Tensor, length: int) -> Tensor:
+    if len(output) == length:
+        return output
+    return torch.cat([output, output.new_zeros(length - len(output), *output.shape[1:])])
+
+
+def _pad_stack(output: Tensor, length: int) -> Tensor:
+    if output.shape[1] == length:
+        return output
+    zeros = output.new_zeros(len(output), length - output.shape[1], *output.shape[2:])
+    return torch.cat([output, zeros], dim=1)
+
+
+def module_of(stack: Stack, models: Models, row: int) -> nn.Module:
+    """A plain module of the user's own class that holds one row."""
+    module = copy.deepcopy(stack.build()).to(stack.dtype)
+    state = module.state_dict()
+    state.update({name: tensor[row].detach().cpu() for name, tensor in models.tensors.items()})
+    module.load_state_dict(state)
+    return module

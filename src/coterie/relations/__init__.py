@@ -1,0 +1,35 @@
+"""Relations between clients: pure functions on matrices, without servers, files or configuration."""
+
+from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
+from coterie.relations.attention import attention, cosine_attention, effective_alpha
+from coterie.relations.distances import cosines, median_distance, squared_distances
+from coterie.relations.propagation import (
+    propagate_iteratively,
+    propagation_matrix,
+    restrict,
+    row_stochastic,
+    similarity_graph,
+)
+from coterie.relations.subspaces import joint_matrix, principal_subspace, subspace_similarity
+from coterie.relations.weights import normalised
+
+__all__ = [
+    "attention",
+    "cosine_attention",
+    "cosines",
+    "effective_alpha",
+    "gradient_similarity",
+    "joint_matrix",
+    "median_distance",
+    "normalised",
+    "parameter_similarity",
+    "principal_subspace",
+    "propagate_iteratively",
+    "propagation_matrix",
+    "random_similarity",
+    "restrict",
+    "row_stochastic",
+    "similarity_graph",
+    "squared_distances",
+    "subspace_similarity",
+]

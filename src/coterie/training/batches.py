@@ -1,0 +1,131 @@
+"""Mini-batches of many clients side by side: ragged clients keep exactly the batches they would have alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.training.keys import Keys, shuffled
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's batches of the first ``a`` rows (those that still have a step to do).
+
+    ``positions: (a, B)`` into the clients' flat data, ``sizes: (a,)`` real examples in each batch (padding repeats the
+    batch's first example) and ``weights: (a, B)``, which are 1/size for real examples and 0 for padding.
+    """
+
+    step: int
+    positions: Tensor
+    sizes: Tensor
+    weights: Tensor
+
+    @property
+    def active(self) -> int:
+        """How many rows still train."""
+        return len(self.sizes)
+
+
+class BatchPlan:
+    """All batches of one local training of k clients.
+
+    ``counts: (k,)`` examples per client and ``starts: (k,)`` their first flat position. Every example is used once per
+    epoch, and the last batch of an epoch has what is left (unless ``drop_last`` leaves at least one batch). Rows are
+    served by falling number of steps: ``order: (k,)`` says which row comes first.
+    """
+
+    def __init__(
+        self,
+        counts: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        keys: Keys,
+        batch_size: int,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        drop_last: bool = False,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if (epochs is None) == (steps is None):
+            raise ValueError("give epochs or steps, not both or neither")
+        batches = -(-counts // batch_size)
+        if drop_last:
+            batches = np.where(counts >= batch_size, counts // batch_size, batches)
+        self.steps = np.full(len(counts), steps) if epochs is None else batches * epochs
+        self.steps = np.where(counts > 0, self.steps, 0).astype(np.int64)
+        self.order = np.argsort(-self.steps, kind="stable")
+        self._sorted = self.steps[self.order]
+        self._counts, self._starts, self._keys = counts[self.order], starts[self.order], keys[self.order]
+        self._batches = np.maximum(batches[self.order], 1)
+        self._batch_size = int(min(batch_size, counts.max(initial=1)))
+        self._dtype, self._device = dtype, torch.device(device)
+        self._first = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
+        self._orders: dict[int, NDArray[np.int64]] = {}
+
+    @property
+    def longest(self) -> int:
+        """Steps of the client with the most."""
+        return int(self._sorted[0]) if len(self._sorted) else 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for step in range(self.longest):
+            yield self.batch(step)
+
+    def batch(self, step: int) -> Batch:
+        """The batches of one step, by falling number of steps."""
+        active = int(np.searchsorted(-self._sorted, -step, side="left"))
+        epoch, number = np.divmod(step, self._batches[:active])
+        begin = number * self._batch_size
+        size = np.minimum(self._batch_size, self._counts[:active] - begin)
+        width = int(size.max())
+        offset = np.arange(width)
+        real = offset < size[:, None]
+        within = begin[:, None] + np.where(real, offset, 0)
+        flat = self._first[:active, None] + within
+        positions = np.empty_like(flat)
+        for value in np.unique(epoch):
+            rows = epoch == value
+            positions[rows] = self._order(int(value))[flat[rows]]
+        positions += self._starts[:active, None]
+        weights = torch.from_numpy(real / size[:, None]).to(self._device, self._dtype)
+        return Batch(
+            step,
+            torch.from_numpy(positions).to(self._device),
+            torch.from_numpy(size).to(self._device),
+            weights,
+        )
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        if epoch not in self._orders:
+            for old in [value for value in self._orders if value < epoch - 1 and self._uniform]:
+                del self._orders[old]
+            self._orders[epoch] = shuffled(self._keys, self._counts, epoch)
+        return self._orders[epoch]
+
+    @property
+    def _uniform(self) -> bool:
+        return bool((self._batches == self._batches[0]).all())
+
+
+class SequentialPlan(BatchPlan):
+    """Every example once, in stored order: for losses, full gradients and evaluation."""
+
+    def __init__(
+        self,
+        counts: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        batch_size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        keys = np.zeros(len(counts), dtype=np.uint64)
+        super().__init__(counts, starts, keys, batch_size, epochs=1, dtype=dtype, device=device)
+        self._orders[0] = np.arange(int(counts.sum())) - np.repeat(self._first, self._counts)

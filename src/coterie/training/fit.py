@@ -1,0 +1,148 @@
+"""Local training of k clients side by side, equal to training each of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from coterie.federation.data import ClientData
+from coterie.models import Models, Stack
+from coterie.models.dropout import mix
+from coterie.training.batches import BatchPlan
+from coterie.training.losses import Objective
+from coterie.training.optimiser import Optimiser, Pull
+from coterie.training.settings import ProxPlace, TrainingSettings
+
+
+class Fitted(NamedTuple):
+    """What local training returns: the models, and the steps each client took, ``(k,)`` int64."""
+
+    models: Models
+    steps: Tensor
+
+
+def batch_gradient(
+    stack: Stack,
+    tensors: Mapping[str, Tensor],
+    names: tuple[str, ...],
+    inputs: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    objective: Objective,
+    *,
+    train: bool = True,
+    sizes: Tensor | None = None,
+    keys: Tensor | None = None,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Gradients of every row's own weighted loss, ``{name: (a, *shape)}``, and the losses ``(a,)``.
+
+    Rows are independent, so the gradient of the sum of the losses is the stack of the gradients.
+    """
+    leaves = {name: tensors[name].detach().requires_grad_() for name in names}
+    outputs = stack.forward({**tensors, **leaves}, inputs, train=train, sizes=sizes, keys=keys)
+    losses = (objective(outputs, targets) * weights).sum(1)
+    gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+    filled = {
+        name: torch.zeros_like(leaves[name]) if gradient is None else gradient.contiguous()
+        for name, gradient in zip(names, gradients, strict=True)
+    }
+    return filled, losses.detach()
+
+
+def fit(
+    stack: Stack,
+    models: Models,
+    data: ClientData,
+    plan: BatchPlan,
+    settings: TrainingSettings,
+    lr: float,
+    objective: Objective,
+    *,
+    dropout_keys: Tensor,
+    anchor: Models | None = None,
+    strength: Tensor | None = None,
+    prox_place: ProxPlace = "gradient",
+    only: str = "all",
+) -> Fitted:
+    """Train rows ``models: (k,)`` on ``data`` of k clients by the batches of ``plan``; the input is not changed.
+
+    ``strength: (k,)`` times ``theta - anchor`` is added to the gradient where an ``anchor: (k,)`` is given.
+    """
+    order = torch.from_numpy(plan.order)
+    sorted_rows = bool((order == torch.arange(len(order))).all())
+    working = models.clone() if sorted_rows else models[order].clone()
+    working.materialise()
+    pull = None
+    if anchor is not None and strength is not None and bool((strength != 0).any()):
+        ordered = anchor if sorted_rows else anchor[order]
+        pull = Pull(ordered.tensors, strength[order.to(strength.device)], prox_place)
+    optimiser = Optimiser(settings, lr, pull)
+    names = models.layout.part(only)
+    keys = dropout_keys[order.to(dropout_keys.device)]
+    for batch in plan:
+        tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
+        inputs, targets = data.batch(batch.positions)
+        gradients, _ = batch_gradient(
+            stack, tensors, names, inputs, targets, batch.weights, objective,
+            sizes=batch.sizes, keys=step_keys(keys[: batch.active], batch.step),
+        )  # fmt: skip
+        optimiser.update(working.tensors, gradients)
+    steps = torch.from_numpy(plan.steps)
+    if sorted_rows:
+        return Fitted(working, steps)
+    return Fitted(working[order.argsort()], steps)
+
+
+def step_keys(keys: Tensor, step: int) -> Tensor:
+    """The dropout keys of one step, ``(a,)`` int64."""
+    return mix(keys + step + 1)
+
+
+@dataclass
+class Step:
+    """One step of a method's own loop.
+
+    ``rows`` are the clients that still train, those with most steps first (a full slice where that changes nothing);
+    ``inputs: (a, B, ...)``, ``gradient`` and whatever the method adds to it are aligned to them.
+    """
+
+    number: int
+    rows: Tensor | slice
+    inputs: Tensor
+    targets: Tensor
+    weights: Tensor
+    sizes: Tensor
+    keys: Tensor
+    optimiser: Optimiser
+
+    def update(self, theta: Models, gradient: Models) -> Models:
+        """Apply the optimiser's step to the active rows of ``theta: (k,)``, in place, and return it.
+
+        ``gradient: (a,)`` holds one row for each active client and is used up.
+        """
+        theta.materialise()
+        own = theta[self.rows]
+        gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters()}
+        self.optimiser.update(own.tensors, gradients)
+        if not isinstance(self.rows, slice):
+            theta[self.rows] = own
+        return theta
+
+
+def own_steps(
+    data: ClientData, plan: BatchPlan, settings: TrainingSettings, lr: float, dropout_keys: Tensor
+) -> Iterator[Step]:
+    """The loop that ``fit`` is made of, for methods with their own step."""
+    order = torch.from_numpy(plan.order)
+    identity = bool((order == torch.arange(len(order))).all())
+    optimiser = Optimiser(settings, lr)
+    for batch in plan:
+        everyone = identity and batch.active == len(order)
+        rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
+        inputs, targets = data.batch(batch.positions)
+        keys = step_keys(dropout_keys[rows], batch.step)
+        yield Step(batch.step, rows, inputs, targets, batch.weights, batch.sizes, keys, optimiser)

@@ -1,0 +1,33 @@
+"""Losses per example: the mean over a client's examples is taken by the weights of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """``outputs: (k, B, C)`` and classes ``targets: (k, B)`` -> ``(k, B)``."""
+    loss = F.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1), reduction="none")
+    return loss.view(targets.shape)
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """``outputs: (k, B, t)`` and ``targets: (k, B, t)`` or ``(k, B)`` -> ``(k, B)``, the mean over the t targets."""
+    return (outputs - targets.reshape(outputs.shape)).square().mean(-1)
+
+
+def negative_log_probability(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """``probabilities: (k, B, C)`` and classes ``(k, B)`` -> ``(k, B)``; for mixtures of predictions."""
+    chosen = probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return -torch.log(chosen.clamp(min=torch.finfo(chosen.dtype).tiny))
+
+
+def objective_of(task: str) -> Objective:
+    """The loss of a task, ``classification`` or ``regression``."""
+    return cross_entropy if task == "classification" else squared_error

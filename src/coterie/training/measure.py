@@ -1,0 +1,112 @@
+"""Losses, hits and full gradients of many models on their clients' data, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from coterie.federation.data import ClientData
+from coterie.models import Models, Stack
+from coterie.training.batches import SequentialPlan
+from coterie.training.fit import batch_gradient
+from coterie.training.losses import Objective
+
+# float entries of one batch of inputs: large enough for matrix products, small enough for the caches
+BATCH_BUDGET = 4_000_000
+Statistic = Callable[[Tensor, Tensor], Tensor]
+
+
+def hits(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whether the largest output is the right class: ``(k, B, C), (k, B) -> (k, B)``."""
+    return (outputs.argmax(-1) == targets).to(torch.float64)
+
+
+def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean absolute error over the targets of an example: ``(k, B, t) -> (k, B)``."""
+    return (outputs - targets.reshape(outputs.shape)).abs().mean(-1)
+
+
+@torch.no_grad()
+def means(stack: Stack, models: Models, data: ClientData, statistics: dict[str, Statistic]) -> dict[str, Tensor]:
+    """The mean of each statistic over each client's examples, ``(k,)`` float64; NaN for a client without examples.
+
+    ``models: (k,)``, one row for each client of ``data``, in evaluation mode. Clients that share one stored row are
+    evaluated as one long batch.
+    """
+    if models.common:
+        return _means_of_common(stack, models, data, statistics)
+    counts, starts = _counts(data)
+    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device)
+    order = torch.from_numpy(plan.order).to(models.device)
+    identity = bool((order == torch.arange(len(order), device=order.device)).all())
+    ordered = models if identity else models[order]
+    sums = {name: torch.zeros(len(models), dtype=torch.float64, device=models.device) for name in statistics}
+    for batch in plan:
+        inputs, targets = data.batch(batch.positions)
+        rows = {name: tensor[: batch.active] for name, tensor in ordered.tensors.items()}
+        outputs = stack.forward(rows, inputs)
+        for name, statistic in statistics.items():
+            values = statistic(outputs, targets).double() * (batch.weights > 0)
+            sums[name][: batch.active] += values.sum(1)
+    back = order.argsort()
+    n = data.n.to(models.device)
+    return {name: total[back] / n for name, total in sums.items()}
+
+
+def _means_of_common(
+    stack: Stack, models: Models, data: ClientData, statistics: dict[str, Statistic]
+) -> dict[str, Tensor]:
+    one = {name: tensor[:1] for name, tensor in models.tensors.items()}
+    first, total = int(data.offsets[0]), data.total
+    width = max(1, BATCH_BUDGET // max(1, data.inputs[0].numel())) if total else 1
+    collected: dict[str, list[Tensor]] = {name: [] for name in statistics}
+    for begin in range(0, total, width):
+        positions = torch.arange(begin, min(begin + width, total), device=data.offsets.device) + first
+        inputs, targets = data.batch(positions.unsqueeze(0))
+        outputs = stack.forward(one, inputs)
+        for name, statistic in statistics.items():
+            collected[name].append(statistic(outputs, targets)[0].double())
+    owners = data.owners()
+    result = {}
+    for name, parts in collected.items():
+        sums = torch.zeros(data.k, dtype=torch.float64, device=models.device)
+        if parts:
+            sums.index_add_(0, owners, torch.cat(parts))
+        result[name] = sums / data.n
+    return result
+
+
+def full_gradient(
+    stack: Stack, models: Models, data: ClientData, objective: Objective, weights: Tensor | None = None
+) -> Models:
+    """The gradient of each client's mean loss on all its examples, in evaluation mode: ``(k,)`` rows.
+
+    ``weights``, flat over the clients' examples, replaces the factor 1/n of each example.
+    """
+    counts, starts = _counts(data)
+    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=models.dtype, device=models.device)
+    order = torch.from_numpy(plan.order).to(models.device)
+    ordered = models[order]
+    total = {name: torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) for name, tensor in ordered.tensors.items()}
+    n = data.n.to(models.device)[order].clamp(min=1)
+    for batch in plan:
+        inputs, targets = data.batch(batch.positions)
+        rows = {name: tensor[: batch.active] for name, tensor in ordered.tensors.items()}
+        share = (batch.weights > 0).to(models.dtype)
+        share = share / n[: batch.active, None] if weights is None else share * weights[batch.positions]
+        gradients, _ = batch_gradient(
+            stack, rows, models.layout.parameters, inputs, targets, share, objective, train=False
+        )
+        for name, gradient in gradients.items():
+            total[name][: batch.active] += gradient
+    return Models(models.layout, total)[order.argsort()]
+
+
+def _counts(data: ClientData) -> tuple[torch.Tensor, torch.Tensor]:
+    return data.n.cpu().numpy(), data.offsets[:-1].cpu().numpy()  # type: ignore[return-value]
+
+
+def _batch_size(data: ClientData, rows: int) -> int:
+    return max(1, min(512, BATCH_BUDGET // max(1, rows * data.inputs[0].numel())))

@@ -1,0 +1,102 @@
+"""SGD and Adam on rows: ``torch.optim``'s arithmetic for k models at once, with a pull of strength s_k per row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from coterie.training.settings import ProxPlace, TrainingSettings
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The proximal pull ``strength * (theta - anchor)``: ``strength: (k,)``, ``anchor: (k, *shape)`` per tensor."""
+
+    anchor: Tensors
+    strength: Tensor
+    place: ProxPlace = "gradient"
+
+    def of(self, name: str, theta: Tensor, active: int) -> Tensor:
+        """The pull on one tensor ``theta: (a, *shape)``, a fresh tensor."""
+        column = self.strength[:active].to(theta.dtype).view(-1, *[1] * (theta.ndim - 1))
+        return torch.sub(theta, self.anchor[name][:active]).mul_(column)
+
+
+@dataclass
+class Optimiser:
+    """The state of one local training; rows ``0 .. a - 1`` are active in a step."""
+
+    settings: TrainingSettings
+    lr: float
+    pull: Pull | None = None
+    steps: int = 0
+    state: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def update(self, theta: Tensors, gradients: Tensors) -> None:
+        """One step, in place. ``theta`` holds all rows, ``gradients`` those of the a active ones (and is used up)."""
+        self.steps += 1
+        if self.pull is not None and self.pull.place == "gradient":
+            for name, gradient in gradients.items():
+                gradient.add_(self.pull.of(name, theta[name][: len(gradient)], len(gradient)))
+        if self.settings.clip is not None:
+            clip_rows(list(gradients.values()), self.settings.clip)
+        for name, gradient in gradients.items():
+            own = theta[name][: len(gradient)]
+            late = None
+            if self.pull is not None and self.pull.place != "gradient":
+                late = self.pull.of(name, own, len(gradient))
+            if self.settings.weight_decay:
+                gradient.add_(own, alpha=self.settings.weight_decay)
+            if self.settings.optimizer == "adam":
+                self._adam(name, own, gradient, late)
+            else:
+                self._sgd(name, own, gradient, late)
+
+    def _buffer(self, kind: str, name: str, like: Tensor) -> Tensor:
+        buffers = self.state.setdefault(kind, {})
+        if name not in buffers:
+            buffers[name] = torch.zeros_like(like)
+        return buffers[name][: len(like)]
+
+    def _sgd(self, name: str, own: Tensor, gradient: Tensor, late: Tensor | None) -> None:
+        direction = gradient
+        if self.settings.momentum:
+            momentum = self._buffer("momentum", name, gradient)
+            momentum.mul_(self.settings.momentum).add_(gradient)
+            direction = gradient.add_(momentum, alpha=self.settings.momentum) if self.settings.nesterov else momentum
+        own.add_(direction, alpha=-self.lr)
+        if late is not None:
+            own.add_(late, alpha=-self.lr)
+
+    def _adam(self, name: str, own: Tensor, gradient: Tensor, late: Tensor | None) -> None:
+        first, second = self.settings.betas
+        if late is not None and self.pull is not None and self.pull.place == "after_step":
+            own_pull: Tensor | None = late
+        else:
+            own_pull = None
+        mean = self._buffer("mean", name, gradient)
+        square = self._buffer("square", name, gradient)
+        mean.lerp_(gradient, 1 - first)
+        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        correction = (1 - second**self.steps) ** 0.5
+        denominator = (square.sqrt() / correction).add_(1e-8)
+        direction = torch.div(mean, denominator).mul_(1 / (1 - first**self.steps))
+        if late is not None and own_pull is None:
+            direction.add_(late)
+        own.add_(direction, alpha=-self.lr)
+        if own_pull is not None:
+            own.add_(own_pull, alpha=-self.lr)
+
+
+def clip_rows(gradients: Sequence[Tensor], limit: float) -> None:
+    """Scale each row's gradient, in place, to a norm of at most ``limit`` (as ``torch.nn.utils.clip_grad_norm_``)."""
+    squares = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0)
+    scale = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))

@@ -1,0 +1,111 @@
+"""What README and documentation show is what happens: every code block is executed."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .blocks import PAGES, ROOT, Block, blocks, blocks_of
+
+LANGUAGES = {"python", "yaml", "bash", "bibtex", "text"}
+PYTHON_PAGES = sorted({block.page for block in blocks("python")})
+
+
+def commands(block: Block) -> list[str]:
+    """Return the commands of a shell block without their comments."""
+    return [line.split(" #")[0].strip() for line in block.text.splitlines() if line.split(" #")[0].strip()]
+
+
+COMMANDS = sorted({(block.page, command) for block in blocks("bash") for command in commands(block)})
+
+
+def coterie(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run the ``coterie`` command in this process and return its exit code."""
+    from coterie.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["coterie", *arguments])
+    try:
+        main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def test_blocks_are_in_known_languages() -> None:
+    odd = [block.where for page in PAGES for block in blocks_of(page) if block.language not in LANGUAGES]
+    assert not odd, f"say what language these blocks are in: {odd}"
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    """The blocks of a page are one program; blank lines keep the page's line numbers in tracebacks."""
+    program = ""
+    for block in (each for each in blocks_of(page) if each.language == "python"):
+        program += "\n" * (block.line - 1 - program.count("\n")) + block.text
+    script = tmp_path / page.with_suffix(".py").name
+    script.write_text(program, encoding="utf-8")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=lambda block: block.where)
+def test_yaml_blocks_are_experiments(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("block.yaml").write_text(block.text, encoding="utf-8")
+    code = coterie(["run", "block.yaml", "--dry-run"], monkeypatch)
+    assert code == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), COMMANDS, ids=[f"{page.stem}: {command}" for page, command in COMMANDS]
+)
+def test_commands_exist(
+    page: Path,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`coterie` commands are run, `run` as a dry run; set-up commands are looked up."""
+    program, *arguments = shlex.split(command)
+    if program == "coterie":
+        monkeypatch.chdir(tmp_path)
+        own = [block.text for block in blocks_of(page) if block.language == "yaml"]
+        Path("mine.yaml").write_text(own[0] if own else "", encoding="utf-8")
+        # Another data set than the embedded one may not be there, nor may a run that could be resumed.
+        absent = "fedora/" in command and "COTERIE_DATA" not in os.environ
+        if arguments[0] == "resume" or absent:
+            arguments = [arguments[0], "--help"]
+        elif arguments[0] == "run" and "--dry-run" not in arguments:
+            arguments.append("--dry-run")
+        code = coterie(arguments, monkeypatch)
+        assert code == 0, capsys.readouterr().err
+    elif program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(arguments) <= set(targets)
+    elif program == "python3":
+        assert arguments[0] == "bootstrap.py"
+        assert arguments[1] in {"run", "test", "test-full", "install"}
+    else:
+        assert command in {"source .venv/bin/activate", "bash .ci/run"}
+
+
+def test_links_between_the_files_of_the_repository_lead_somewhere() -> None:
+    link = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+    links = [(page, target) for page in PAGES for target in link.findall(page.read_text(encoding="utf-8"))]
+    assert len(links) > 20
+    assert [link for link in links if not (link[0].parent / link[1]).exists()] == []
