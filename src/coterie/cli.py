@@ -57,6 +57,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the table.")]
 
 
+MANY_CLIENTS = 60
+"""`coterie show` lists at most so many clients one by one."""
+
+
 def main() -> None:
     """Entry point of the ``coterie`` command."""
     app()
@@ -180,9 +184,13 @@ def show(
             _print_json({"source": dict(federation.source), "clients": frame.to_dict(orient="records")})
             return
         table = _table(*map(str, frame.columns))
-        for row in frame.itertuples(index=False):
-            table.add_row(*(f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in row))
+        for row in frame.head(MANY_CLIENTS).itertuples(index=False):
+            table.add_row(*map(_cell, row))
         console.print(table)
+        if len(frame) > MANY_CLIENTS:
+            console.print(
+                f"and {len(frame) - MANY_CLIENTS} more; --json lists all", style="dim", highlight=False
+            )
         console.print(class_grid(federation))
         shape = " x ".join(map(str, federation.feature_shape))
         console.print(
@@ -323,6 +331,11 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _cell(value: Any) -> str:
+    """A value as a cell of a table; nothing for None."""
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _print_json(value: Any) -> None:
     json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=lambda item: item.item())
     sys.stdout.write("\n")
@@ -349,8 +362,8 @@ def _print_card(console: Console, card: dict[str, Any]) -> None:
         return
     table = _table("option", "type", "default", *card["variants"])
     for option in card["options"]:
-        values = (str(option["variants"].get(variant, "")) for variant in card["variants"])
-        table.add_row(option["name"], escape(option["type"]), str(option["default"]), *values)
+        values = (_cell(option["variants"].get(variant)) for variant in card["variants"])
+        table.add_row(option["name"], escape(option["type"]), _cell(option["default"]), *values)
     console.print()
     console.print(table)
 

@@ -5,9 +5,11 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from .blocks import PAGES, ROOT, Block, blocks, blocks_of
 
@@ -20,7 +22,24 @@ def commands(block: Block) -> list[str]:
     return [line.split(" #")[0].strip() for line in block.text.splitlines() if line.split(" #")[0].strip()]
 
 
-COMMANDS = sorted({(block.page, command) for block in blocks("bash") for command in commands(block)})
+COMMANDS = [
+    # Experiments of the papers take their time even as a dry run.
+    pytest.param(
+        page,
+        command,
+        id=f"{page.stem}: {command}",
+        marks=[pytest.mark.full] if "run fedora/" in command else [],
+    )
+    for page, command in sorted({(block.page, each) for block in blocks("bash") for each in commands(block)})
+]
+
+
+@pytest.fixture(autouse=True)
+def _keep_threads() -> Iterator[None]:
+    """A run sets the number of torch's threads for the whole process; other tests shall not notice."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def coterie(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -70,9 +89,7 @@ def test_yaml_blocks_are_experiments(
     assert code == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("page", "command"), COMMANDS, ids=[f"{page.stem}: {command}" for page, command in COMMANDS]
-)
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_commands_exist(
     page: Path,
     command: str,

@@ -48,10 +48,12 @@ class Fedora(Algorithm):
     paper: ClassVar[str] = "Wu et al., KDD 2023"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
-            "kind": "exp_cos", "topk": 2, "self_loop": False, "alpha": 4.0, "lambda_rule": "exp", "prox_place": "after_step",
+            "kind": "exp_cos", "topk": 2, "self_loop": False, "alpha": 4.0, "lambda_rule": "exp", "factor": 1.0,
+            "prox_place": "after_step",
         },
         "paper": {
-            "kind": "cos", "topk": 0, "self_loop": True, "alpha": 1.0, "lambda_rule": "gain", "prox_place": "gradient",
+            "kind": "cos", "topk": 0, "self_loop": True, "alpha": 1.0, "lambda_rule": "gain", "factor": 2.0,
+            "prox_place": "gradient",
         },
     }  # fmt: skip
 
@@ -69,6 +71,7 @@ class Fedora(Algorithm):
     lambda_rule: Literal["gain", "exp", "constant"] | None = None
     lambda_: float = 1.0  # for the constant rule
     epsilon: float = 1e-8
+    factor: float | None = None  # the gradient of lambda ||theta - th^||^2 has 2; the released code has 1
     prox_place: ProxPlace | None = None
 
     def check(self) -> None:
@@ -78,6 +81,7 @@ class Fedora(Algorithm):
         self.require(self.topk is not None and self.topk >= 0, "topk", "1 or more, or 0 for all clients")
         self.require(self.epsilon >= 0, "epsilon", "0 or more")
         self.require(self.lambda_ >= 0, "lambda_", "0 or more")
+        self.require(self.factor is not None and self.factor >= 0, "factor", "0 or more")
         self.require(self.similarity in ("data", "parameters", "gradients", "random"), "similarity", "data, parameters, gradients or random")  # fmt: skip
         self.require(self.kind in ("cos", "exp_cos"), "kind", "cos or exp_cos")
         self.require(self.lambda_rule in ("gain", "exp", "constant"), "lambda_rule", "gain, exp or constant")
@@ -147,9 +151,9 @@ class Fedora(Algorithm):
         """E epochs of F_k(theta) + lambda_k ||theta - th^_k||^2 from the own theta_k (Eq. 2)."""
         gain = self.gain(site, theta_hat)
         site.lambda_k = self.strength(gain).clamp(max=0.5 / site.lr)  # an explicit step must not overshoot
-        factor = 1.0 if self.variant == "released" else 2.0
+        pull = (self.factor or 0.0) * site.lambda_k
         site.theta = site.fit(
-            site.theta, anchor=theta_hat, strength=factor * site.lambda_k, prox_place=self.prox_place or "gradient"
+            site.theta, anchor=theta_hat, strength=pull, prox_place=self.prox_place or "gradient"
         ).models
         return {"theta": site.theta}
 

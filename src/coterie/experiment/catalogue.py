@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -34,7 +35,7 @@ def _card(name: str, algorithm: type[Algorithm]) -> dict[str, Any]:
         "options": [
             {
                 "name": field.name.rstrip("_"),
-                "type": str(field.type),
+                "type": _readable(str(field.type)),
                 "default": None if field.default is MISSING else field.default,
                 "variants": {
                     variant: defaults[field.name]
@@ -45,3 +46,8 @@ def _card(name: str, algorithm: type[Algorithm]) -> dict[str, Any]:
             for field in fields(algorithm)
         ],
     }
+
+
+def _readable(declared: str) -> str:
+    """``Literal['cos', 'exp_cos'] | None`` as ``cos | exp_cos | None``."""
+    return re.sub(r"Literal\[(.*?)\]", lambda found: found[1].replace("'", "").replace(", ", " | "), declared)

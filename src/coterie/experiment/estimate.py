@@ -1,8 +1,9 @@
-"""What an experiment will cost, measured on two real rounds of each method."""
+"""What an experiment will cost, measured on a few real rounds of each method."""
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from coterie.config.yamltext import write_yaml
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.plan import Job
 
-PATIENCE = 20.0
-"""Seconds after which one round of a method has to do for the estimate of its time."""
+PATIENCE = 2.0
+"""Seconds of training after which a method is measured well enough; at least one round, at most ``MANY``."""
+
+MANY = 6
 
 OVERHEAD = 600e6
 """Bytes of Python, torch and the other libraries."""
@@ -52,7 +55,7 @@ class Cost:
 def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
     """The resolved configuration as YAML, and a table of estimated time, memory and disk.
 
-    Two rounds of each method are run to measure them; nothing is written.
+    A few rounds of each method are run to measure them; nothing is written.
 
     Raises
     ------
@@ -67,19 +70,20 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
 
 
 def measure(experiment: Experiment, job: Job) -> Cost:
-    """Run up to two rounds of one job and extrapolate."""
+    """Run a few rounds of one job and extrapolate."""
     config = experiment.config
     simulation = experiment.simulation(job)
+    experiment.settle(simulation.resolved)
     begin = time.perf_counter()
     evaluation_rows = sum(
         len(metrics) * simulation.K for metrics in simulation.initial_report().evaluations.values()
     )
     evaluate = time.perf_counter() - begin
-    first = simulation.advance().seconds["train"]
-    # The first round warms caches and meets the clients; the second is what the others will be like.
-    later = first
-    if first < PATIENCE and not simulation.finished:
-        later = simulation.advance().seconds["train"]
+    # The first round warms caches and meets the clients; the median of the next ones is what all will be like.
+    rounds = [simulation.advance().seconds["train"]]
+    while sum(rounds) < PATIENCE and len(rounds) < MANY and not simulation.finished:
+        rounds.append(simulation.advance().seconds["train"])
+    first, later = rounds[0], statistics.median(rounds[1:] or rounds)
     evaluations = 1 + math.ceil(config.rounds / config.evaluate_every)
     state = float(sum(tensor.numel() * tensor.element_size() for tensor in _tensors(simulation.state_dict())))
     models = float(
@@ -120,7 +124,7 @@ def _data_bytes(experiment: Experiment) -> float:
 
 def _table(costs: Mapping[str, Cost], seeds: int) -> Table:
     table = Table(
-        title="Estimate, from two measured rounds of each method",
+        title="Estimate, from a few measured rounds of each method",
         title_justify="left",
         box=None,
         pad_edge=False,

@@ -110,7 +110,7 @@ class Experiment:
             self.check()
         path = output or (Path(self.config.output) if self.config.output else None)
         directory = RunDirectory.create(path, self.config.name, overwrite=overwrite)
-        self._write_config(directory)
+        self.write_config(directory)
         return Session(self, directory, History(), Record.of(directory), console).run()
 
     def resume(self, directory: RunDirectory, *, console: Console | None = None) -> Result:
@@ -127,13 +127,14 @@ class Experiment:
             self.check()
         return Session(self, directory, History.read(directory), Record.of(directory), console).run()
 
-    def _write_config(self, directory: RunDirectory) -> None:
+    def write_config(self, directory: RunDirectory) -> None:
+        """Store the configuration as resolved so far."""
         directory.write_config(write_yaml(self.config.as_dict()))
 
-    def settle(self, directory: RunDirectory, resolved: Mapping[str, Any]) -> None:
-        """Keep what the first simulation chose, so that later jobs and a resumed run execute alike."""
+    def settle(self, resolved: Mapping[str, Any]) -> bool:
+        """Keep what the first simulation chose, so that later jobs execute alike; whether that was news."""
         chosen = {key: resolved[key] for key in ("executor", "chunk", "threads") if key in resolved}
         settled = self.config.model_copy(update=chosen)
-        if settled != self.config:
-            self.config = settled
-            self._write_config(directory)
+        news = settled != self.config
+        self.config = settled
+        return news

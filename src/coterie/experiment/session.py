@@ -77,7 +77,8 @@ class Session:
         self.metric = "accuracy" if federation.task == "classification" else "mae"
         self.record.check_source(job.seed, federation.source)
         simulation = self.experiment.simulation(job)
-        self.experiment.settle(self.directory, simulation.resolved)
+        if self.experiment.settle(simulation.resolved):
+            self.experiment.write_config(self.directory)  # a resumed run then executes alike
         path = self.directory.checkpoint(*job.key)
         if path.exists():
             checkpoint.load(path, simulation)
