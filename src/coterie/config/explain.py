@@ -159,7 +159,8 @@ def _wrong(key: str, error: ErrorDetails) -> str:
     if kind == "missing":
         return f"{name} is missing"
     if kind == "value_error":
-        return f"{name}: {str(context['error']).rstrip('.')}"
+        problem = str(context["error"]).rstrip(".")
+        return f"{key}: {problem}" if key else problem
     if kind == "literal_error":
         expected = str(context["expected"]).replace("'", "")
         near = nearest(value, expected.replace(" or ", ", ").split(", ")) if isinstance(value, str) else None
@@ -176,7 +177,7 @@ def _wrong(key: str, error: ErrorDetails) -> str:
         return f"{name} is missing"
     if kind in LIMITS:
         words, limit = LIMITS[kind]
-        return f"{name} must be {words} {context[limit]}, not {describe(value)}"
+        return f"{name} must be {words} {context[limit]:g}, not {describe(value)}"
     if kind == "too_short":
         return f"{name} must not be empty"
     expected = _expected(error)

@@ -123,12 +123,12 @@ class TrainingConfig(Section):
             return self
         return self.model_copy(update={key: getattr(other, key) for key in other.model_fields_set})
 
-    def check(self) -> None:
-        """Raise ``ValueError`` for settings that contradict each other; only merged ones can be judged."""
+    def check(self, key: str) -> None:
+        """Raise ``ValueError`` for merged settings that contradict each other; they stand at ``key``."""
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
-            raise ValueError("nesterov needs optimizer sgd and a momentum above 0")
+            raise ValueError(f"{key}.nesterov needs optimizer sgd and a momentum above 0")
         if self.optimizer == "adam" and self.momentum:
-            raise ValueError("momentum belongs to sgd; remove it or choose optimizer sgd")
+            raise ValueError(f"{key}.momentum belongs to sgd; remove it or choose optimizer sgd")
 
 
 class AlgorithmEntry(BaseModel):
@@ -212,9 +212,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _training_makes_sense(self) -> Config:
-        for entry in self.algorithms:
-            self.training.merged(entry.training).check()
-        self.training.check()
+        self.training.check("training")
+        for position, entry in enumerate(self.algorithms):
+            self.training_of(entry).check(f"algorithms[{position}].training")
         return self
 
     def training_of(self, entry: AlgorithmEntry) -> TrainingConfig:

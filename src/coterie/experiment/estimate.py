@@ -79,7 +79,7 @@ def measure(experiment: Experiment, job: Job) -> Cost:
         len(metrics) * simulation.K for metrics in simulation.initial_report().evaluations.values()
     )
     evaluate = time.perf_counter() - begin
-    # The first round warms caches and meets the clients; the median of the next ones is what all will be like.
+    # The first round warms caches and meets the clients; what all will be like is the median of the next.
     rounds = [simulation.advance().seconds["train"]]
     while sum(rounds) < PATIENCE and len(rounds) < MANY and not simulation.finished:
         rounds.append(simulation.advance().seconds["train"])

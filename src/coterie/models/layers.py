@@ -13,29 +13,47 @@ from coterie.models.dropout import KEY, KeyedDropout, mix, uniform
 _ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.Identity,
 )  # fmt: skip
-Layer = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+Layer = Callable[[Mapping[str, Tensor], Tensor, "Sinks | None"], Tensor]
+
+
+class Sinks:
+    """Where the backward pass leaves weight gradients: ``buffer <- beta * buffer + gradient``, in one matrix product.
+
+    With the momentum buffers as sinks the gradient itself is never stored.
+    """
+
+    def __init__(self, buffers: Mapping[str, Tensor], beta: float) -> None:
+        self.buffers, self.beta = buffers, beta
 
 
 class _StackedLinear(torch.autograd.Function):
-    """``y = x W^T + b`` for k models; the gradient of W comes out contiguous, which the update step needs."""
+    """``y = x W^T + b`` for k models; the gradient of W comes out contiguous, or goes straight into its sink."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sinks: Sinks | None, name: str
+    ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
+        ctx.sinks, ctx.name = sinks, name
         transposed = weight.transpose(1, 2)
         if bias is None:
             return torch.bmm(inputs, transposed)
         return torch.baddbmm(bias.unsqueeze(1), inputs, transposed)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         inputs, weight = ctx.saved_tensors
-        needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad
-        return (
-            torch.bmm(gradient, weight) if needs_inputs else None,
-            torch.bmm(gradient.transpose(1, 2), inputs) if needs_weight else None,
-            gradient.sum(1) if needs_bias else None,
-        )
+        needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        of_inputs = torch.bmm(gradient, weight) if needs_inputs else None
+        if ctx.sinks is None:
+            of_weight = torch.bmm(gradient.transpose(1, 2), inputs) if needs_weight else None
+            return of_inputs, of_weight, gradient.sum(1) if needs_bias else None, None, None
+        buffers, beta = ctx.sinks.buffers, ctx.sinks.beta
+        if needs_weight:
+            buffers[f"{ctx.name}.weight"].baddbmm_(gradient.transpose(1, 2), inputs, beta=beta)
+        if needs_bias:
+            buffers[f"{ctx.name}.bias"].mul_(beta).add_(gradient.sum(1))
+        return of_inputs, None, None, None, None
 
 
 class StackedLayers:
@@ -44,10 +62,10 @@ class StackedLayers:
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
 
-    def __call__(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def __call__(self, tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None = None) -> Tensor:
         """Outputs ``(k, B, ...)``."""
         for layer in self.layers:
-            inputs = layer(tensors, inputs)
+            inputs = layer(tensors, inputs, sinks)
         return inputs
 
 
@@ -69,28 +87,28 @@ def _collect(module: nn.Module, name: str) -> list[Layer] | None:
     if type(module) is nn.Linear:
         return [_linear(name, module.bias is not None)]
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
-        return [lambda _, x: x.flatten(2)]
+        return [lambda _, x, __: x.flatten(2)]
     if isinstance(module, KeyedDropout):
         return [_dropout(module, name)]
     if isinstance(module, _ELEMENTWISE):
         plain: nn.Module = type(module)(**_without_inplace(module))
-        return [lambda _, x: plain(x)]
+        return [lambda _, x, __: plain(x)]
     return None
 
 
 def _linear(name: str, has_bias: bool) -> Layer:
-    def layer(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def layer(tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None) -> Tensor:
         weight = tensors[f"{name}.weight"]
         bias = tensors[f"{name}.bias"] if has_bias else None
         flat = inputs.reshape(len(inputs), -1, inputs.shape[-1])
-        output: Tensor = _StackedLinear.apply(flat, weight, bias)  # type: ignore[no-untyped-call]
+        output: Tensor = _StackedLinear.apply(flat, weight, bias, sinks, name)  # type: ignore[no-untyped-call]
         return output.view(*inputs.shape[:-1], output.shape[-1])
 
     return layer
 
 
 def _dropout(module: KeyedDropout, name: str) -> Layer:
-    def layer(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def layer(tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None) -> Tensor:
         if not module.training or module.p == 0.0:
             return inputs
         keys = mix(tensors[f"{name}.{KEY}"] + module.number)

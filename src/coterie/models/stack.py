@@ -17,7 +17,7 @@ from torch.func import vmap as torch_vmap
 
 from coterie.errors import CoterieError
 from coterie.models.dropout import replace_dropout
-from coterie.models.layers import StackedLayers, stacked_layers
+from coterie.models.layers import Sinks, StackedLayers, stacked_layers
 from coterie.models.rows import Buffers, Layout, Models
 
 Executor = Literal["auto", "stacked", "vmap", "loop"]
@@ -75,12 +75,14 @@ class Stack:
         train: bool = False,
         sizes: Tensor | None = None,
         keys: Tensor | None = None,
+        sinks: Sinks | None = None,
     ) -> Tensor:
         """Outputs ``(k, B, ...)`` of k rows on their own batches ``inputs: (k, B, *features)``.
 
         ``sizes: (k,)`` says how many of the B examples are real where batches are padded; layers that mix examples
         (batch normalisation) then see exactly these. In training, buffers in ``tensors`` are updated in place and
-        dropout draws from ``keys: (k,)`` int64.
+        dropout draws from ``keys: (k,)`` int64. ``sinks`` (executor ``stacked`` only) receive the
+        weight gradients of the backward pass.
         """
         inputs = inputs.to(self.dtype)
         self.module.train(train)
@@ -91,6 +93,8 @@ class Stack:
         elif self._keys:
             zero = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
             tensors = {**tensors, **dict.fromkeys(self._keys, zero)}
+        if self._layers is not None:
+            return self._layers(tensors, inputs, sinks)
         if self.executor == "loop":
             return self._loop(tensors, inputs, sizes if train else None)
         if train and self.mixes_examples and sizes is not None and bool((sizes < inputs.shape[1]).any()):
@@ -98,8 +102,6 @@ class Stack:
         return self._batched(tensors, inputs)
 
     def _batched(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        if self._layers is not None:
-            return self._layers(tensors, inputs)
         return torch_vmap(self._call)(dict(tensors), inputs)
 
     def _call(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
 from coterie.models.dropout import mix
+from coterie.models.layers import Sinks
 from coterie.training.batches import BatchPlan
 from coterie.training.losses import Objective
 from coterie.training.optimiser import Optimiser, Pull
@@ -83,9 +84,20 @@ def fit(
     optimiser = Optimiser(settings, lr, pull)
     names = models.layout.part(only)
     keys = dropout_keys[order.to(dropout_keys.device)]
+    fused = stack.executor == "stacked" and optimiser.fusible
     for batch in plan:
         tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
         inputs, targets = data.batch(batch.positions)
+        if fused:
+            buffers = optimiser.sinks(working.tensors, names, batch.active)
+            leaves = {name: tensors[name].detach().requires_grad_() for name in names}
+            outputs = stack.forward(
+                {**tensors, **leaves}, inputs, train=True, keys=step_keys(keys[: batch.active], batch.step),
+                sinks=Sinks(buffers, settings.momentum),
+            )  # fmt: skip
+            (objective(outputs, targets) * batch.weights).sum().backward()
+            optimiser.update_from(working.tensors, buffers)
+            continue
         gradients, _ = batch_gradient(
             stack, tensors, names, inputs, targets, batch.weights, objective,
             sizes=batch.sizes, keys=step_keys(keys[: batch.active], batch.step),

@@ -23,8 +23,11 @@ class Pull:
 
     def of(self, name: str, theta: Tensor, active: int) -> Tensor:
         """The pull on one tensor ``theta: (a, *shape)``, a fresh tensor."""
-        column = self.strength[:active].to(theta.dtype).view(-1, *[1] * (theta.ndim - 1))
-        return torch.sub(theta, self.anchor[name][:active]).mul_(column)
+        return torch.sub(theta, self.anchor[name][:active]).mul_(self.column(theta))
+
+    def column(self, theta: Tensor) -> Tensor:
+        """The strengths of the rows of ``theta: (a, *shape)``, shaped to be multiplied with it."""
+        return self.strength[: len(theta)].to(theta.dtype).view(-1, *[1] * (theta.ndim - 1))
 
 
 @dataclass
@@ -57,6 +60,39 @@ class Optimiser:
                 self._adam(name, own, gradient, late)
             else:
                 self._sgd(name, own, gradient, late)
+
+    @property
+    def fusible(self) -> bool:
+        """Whether a step can take its gradients from sinks: SGD that needs no gradient by itself."""
+        return self.settings.optimizer == "sgd" and self.settings.clip is None and not self.settings.nesterov
+
+    def sinks(self, theta: Tensors, names: tuple[str, ...], active: int) -> dict[str, Tensor]:
+        """For each name the buffer that the backward pass adds the gradient to, scaled by ``momentum`` before."""
+        return {name: self._buffer("momentum", name, theta[name])[:active] for name in names}
+
+    @torch.no_grad()
+    def update_from(self, theta: Tensors, sinks: Tensors) -> None:
+        """One step of ``fusible`` SGD, in place, whose gradients are in the sinks already."""
+        self.steps += 1
+        for name, direction in sinks.items():
+            own = theta[name][: len(direction)]
+            if self.settings.weight_decay:
+                direction.add_(own, alpha=self.settings.weight_decay)
+            if self.pull is not None:
+                column = self.pull.column(own)
+                if self.pull.place == "gradient":
+                    direction.addcmul_(self._difference(own, self.pull.anchor[name]), column)
+                else:  # theta <- theta + lr * strength * (anchor - theta)
+                    own.lerp_(self.pull.anchor[name][: len(own)], column * self.lr)
+            own.add_(direction, alpha=-self.lr)
+
+    def _difference(self, own: Tensor, anchor: Tensor) -> Tensor:
+        """``own - anchor`` in storage that all steps share."""
+        scratch = self.state.setdefault("scratch", {})
+        flat = scratch.get("")
+        if flat is None or flat.numel() < own.numel():
+            flat = scratch[""] = own.new_empty(own.numel())
+        return torch.sub(own, anchor[: len(own)], out=flat[: own.numel()].view(own.shape))
 
     def _buffer(self, kind: str, name: str, like: Tensor) -> Tensor:
         buffers = self.state.setdefault(kind, {})

@@ -1,0 +1,17 @@
+"""What a run leaves behind: its directory, history, models and the table that is printed at the end."""
+
+from coterie.runs.directory import RunDirectory, system_folder
+from coterie.runs.environment import environment
+from coterie.runs.history import History
+from coterie.runs.models import load_model, save_models
+from coterie.runs.table import result_table
+
+__all__ = [
+    "History",
+    "RunDirectory",
+    "environment",
+    "load_model",
+    "result_table",
+    "save_models",
+    "system_folder",
+]

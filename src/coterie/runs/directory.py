@@ -1,0 +1,269 @@
+"""The run directory: where each file of a run lies, how the directory is made, and when it is refused."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import CoterieError
+from coterie.runs.atomic import write_json, write_text
+from coterie.runs.environment import environment
+
+FILES = (
+    "config.yaml",
+    "environment.json",
+    "history.parquet",
+    "history.csv",
+    "clients.parquet",
+    "timings.parquet",
+    "failures.csv",
+    "summary.json",
+    "report.html",
+)
+FOLDERS = ("models", "checkpoints")
+
+
+def system_folder(algorithm: str, variant: str | None) -> str:
+    """Return the folder name of a system: ``fedora-released``, or ``local`` where there is no variant."""
+    return _safe(f"{algorithm}-{variant}" if variant else algorithm)
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run on disk. The properties say where its files lie; they need not exist yet.
+
+    ``path`` is the directory. Make one with `create` or `open`, not by calling the class.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str | None,
+        name: str,
+        *,
+        overwrite: bool = False,
+        root: Path | str = "runs",
+    ) -> "RunDirectory":
+        """Make a new run directory and write ``environment.json``, which marks it as one.
+
+        Args:
+            path: where; None takes ``<root>/<name>-<n>`` with the next free n.
+            name: the experiment's name, for the default path; ``fedora/rotated-mnist`` becomes
+                ``fedora-rotated-mnist``.
+            overwrite: clear an existing run directory. Files in it that no run writes stay.
+            root: the folder of the default path.
+
+        Raises:
+            CoterieError: ``path`` exists and ``overwrite`` is off, it is no run directory, or it cannot be
+                written.
+
+        """
+        try:
+            folder = _next_free(Path(root), _safe(name)) if path is None else _explicit(Path(path), overwrite)
+            run = cls(folder)
+            run.checkpoints.mkdir()
+        except OSError as error:
+            place = path if path is not None else root
+            raise CoterieError(
+                f"Cannot write the run directory {place}: {error.strerror or error}; choose another --output."
+            ) from error
+        write_json(run.environment, environment())
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> "RunDirectory":
+        """Open an existing run directory.
+
+        Raises:
+            CoterieError: there is no such directory, or it is not one of a run.
+
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise CoterieError(
+                f"There is no run directory {folder}; give the directory that `coterie run` printed."
+            )
+        if not _is_run(folder):
+            raise CoterieError(
+                f"{folder} is not a run directory (it has no environment.json of coterie); "
+                "give the directory that `coterie run` printed."
+            )
+        return cls(folder)
+
+    @property
+    def config(self) -> Path:
+        """The configuration as resolved, ``config.yaml``."""
+        return self.path / "config.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """Versions and machine, ``environment.json``."""
+        return self.path / "environment.json"
+
+    @property
+    def history(self) -> Path:
+        """One value a round, ``history.parquet``."""
+        return self.path / "history.parquet"
+
+    @property
+    def history_csv(self) -> Path:
+        """The same as text, ``history.csv``."""
+        return self.path / "history.csv"
+
+    @property
+    def clients(self) -> Path:
+        """One value a client and round, ``clients.parquet``."""
+        return self.path / "clients.parquet"
+
+    @property
+    def timings(self) -> Path:
+        """Seconds by phase and round, ``timings.parquet``."""
+        return self.path / "timings.parquet"
+
+    @property
+    def failures(self) -> Path:
+        """Clients that could not finish a round, and why, ``failures.csv``."""
+        return self.path / "failures.csv"
+
+    @property
+    def summary(self) -> Path:
+        """One row a system, ``summary.json``."""
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """The report for the browser, ``report.html``."""
+        return self.path / "report.html"
+
+    @property
+    def models(self) -> Path:
+        """The personalised models, ``models/<algorithm>-<variant>/seed<k>/<client>.safetensors``."""
+        return self.path / "models"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the states lie from which a run is resumed, ``checkpoints/``."""
+        return self.path / "checkpoints"
+
+    def checkpoint(self, algorithm: str, variant: str | None, seed: int) -> Path:
+        """Return the file ``checkpoints/<algorithm>-<variant>/seed<k>.pt`` of one run; makes its folder.
+
+        Raises:
+            CoterieError: the folder cannot be made.
+
+        """
+        return make_folder(self.checkpoints / system_folder(algorithm, variant)) / f"seed{seed}.pt"
+
+    def write_config(self, text: str) -> None:
+        """Write ``config.yaml`` in one step; raises CoterieError when it cannot be written."""
+        write_text(self.config, text)
+
+    def write_summary(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write ``summary.json`` as ``{"rows": [...]}`` in one step.
+
+        Raises:
+            CoterieError: it cannot be written.
+            ValueError: a row holds NaN; undefined values are None.
+
+        """
+        write_json(self.summary, {"rows": [dict(row) for row in rows]})
+
+    def read_summary(self) -> list[dict[str, Any]]:
+        """Read the rows of ``summary.json``.
+
+        Raises:
+            CoterieError: the run has not finished, or the file is damaged.
+
+        """
+        if not self.summary.exists():
+            raise CoterieError(
+                f"{self.path} has no summary.json, so the run has not finished; continue it with "
+                f"`coterie resume {self.path}`."
+            )
+        try:
+            rows: list[dict[str, Any]] = json.loads(self.summary.read_text(encoding="utf-8"))["rows"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CoterieError(
+                f"{self.summary} is damaged ({error}); `coterie resume {self.path}` writes it again."
+            ) from error
+        return rows
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder and those above it, and return it; raises CoterieError when that is impossible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CoterieError(
+            f"Cannot make the folder {path}: {error.strerror or error}; choose another --output."
+        ) from error
+    return path
+
+
+def _safe(name: str) -> str:
+    """Return ``name`` as one path component: everything unusual becomes a hyphen."""
+    return re.sub(r"[^\w.=+-]+", "-", name).strip("-.") or "run"
+
+
+def _next_free(root: Path, name: str) -> Path:
+    """Make and return ``<root>/<name>-<n>``, n one more than the largest that exists."""
+    root.mkdir(parents=True, exist_ok=True)
+    pattern = re.compile(re.escape(name) + r"-(\d+)")
+    taken = [int(match[1]) for entry in root.iterdir() if (match := pattern.fullmatch(entry.name))]
+    number = max(taken, default=0)
+    while True:
+        number += 1
+        folder = root / f"{name}-{number}"
+        try:
+            folder.mkdir()
+        except FileExistsError:  # another run took it in the meantime
+            continue
+        return folder
+
+
+def _explicit(path: Path, overwrite: bool) -> Path:
+    """Make and return the directory that the user named, cleared where that is wanted."""
+    if path.is_symlink() and not path.exists():
+        raise CoterieError(f"{path} is a link that leads nowhere; choose another --output.")
+    if not path.exists():
+        path.mkdir(parents=True)
+        return path
+    if not path.is_dir():
+        raise CoterieError(f"{path} is a file, not a directory; choose another --output.")
+    if not overwrite:
+        raise CoterieError(
+            f"The directory {path} exists already; choose another --output, continue it with "
+            f"`coterie resume {path}`, or add --overwrite."
+        )
+    if any(path.iterdir()) and not _is_run(path):
+        raise CoterieError(
+            f"{path} is not a run directory, so --overwrite does not touch it; choose another --output."
+        )
+    _clear(path)
+    return path
+
+
+def _is_run(path: Path) -> bool:
+    """Say whether ``path`` holds an ``environment.json`` that coterie wrote."""
+    try:
+        content = json.loads((path / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "coterie" in content
+
+
+def _clear(path: Path) -> None:
+    """Remove what a run writes; the mark goes last, so that an interrupted clearing can be repeated."""
+    for name in FOLDERS:
+        folder = path / name
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+    for name in sorted(FILES, key=lambda name: name == "environment.json"):
+        (path / name).unlink(missing_ok=True)

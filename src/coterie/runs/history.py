@@ -1,0 +1,344 @@
+"""The history of a run: collected in memory while it goes on, written whole at every checkpoint."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow
+from numpy.typing import ArrayLike, NDArray
+
+from coterie.errors import CoterieError
+from coterie.evaluation.metrics import macro, weighted
+from coterie.evaluation.tables import CLIENTS, FAILURES, HISTORY, TIMINGS, Tables
+from coterie.runs.atomic import atomic_path
+from coterie.runs.directory import RunDirectory
+
+WHOLE = ("seed", "round", "n")
+REAL = ("value", "seconds")
+
+
+class _Key(NamedTuple):
+    """What one evaluation of all clients is about."""
+
+    algorithm: str
+    variant: str
+    seed: int
+    round: int
+    phase: str
+    split: str
+    metric: str
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One metric of all clients at one time: K rows of the client table, kept as three columns."""
+
+    names: tuple[str, ...]
+    n: NDArray[np.int64]  # (K,)
+    values: NDArray[np.float64]  # (K,)
+
+
+Row = tuple[Any, ...]
+
+
+class History:
+    """Every number that a run produces, by system, seed and round.
+
+    The client table, by far the largest, is kept as one block of arrays for each metric and evaluation, so
+    that adding costs the same for one client as for a thousand. Rows keep the order in which they were
+    added. A variant of None is stored as the empty string.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[_Key, _Block] = {}
+        self._rosters: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal tuples of names, kept once
+        self._history: list[Row] = []
+        self._timings: list[Row] = []
+        self._failures: list[Row] = []
+
+    def add_clients(
+        self,
+        algorithm: str,
+        variant: str | None,
+        seed: int,
+        round: int,
+        split: str,
+        names: Sequence[str],
+        n: ArrayLike,
+        metric: str,
+        values: ArrayLike,
+        *,
+        phase: str = "evaluate",
+    ) -> None:
+        """Add one metric of all clients.
+
+        In the phase ``evaluate`` its means over clients go to the history too: ``<metric>``, where every
+        client counts once, and ``<metric>:weighted``, by examples.
+
+        Args:
+            algorithm: the system's algorithm.
+            variant: its variant, or None.
+            seed: the seed.
+            round: the round, 0 for the initial models.
+            split: ``train``, ``validation`` or ``test``; empty where it means nothing.
+            names: the K clients.
+            n: their numbers of examples in the split, ``(K,)``.
+            metric: for example ``accuracy``.
+            values: the values, ``(K,)``; NaN where a client has none.
+            phase: when it was measured.
+
+        Raises:
+            ValueError: lengths differ, or this evaluation is there already.
+
+        """
+        key = _Key(algorithm, variant or "", int(seed), int(round), phase, split, metric)
+        roster = tuple(names)
+        roster = self._rosters.setdefault(roster, roster)
+        sizes = np.array(np.asarray(n), dtype=np.int64)  # a copy: the caller may go on with its array
+        results = np.array(np.asarray(values), dtype=np.float64)
+        if not sizes.shape == results.shape == (len(roster),):
+            raise ValueError(
+                f"{len(roster)} clients, but n {sizes.shape} and values {results.shape} for {key}"
+            )
+        if key in self._blocks:
+            raise ValueError(f"there are results for {key} already; is (algorithm, variant) unique?")
+        self._blocks[key] = _Block(roster, sizes, results)
+        if phase == "evaluate":
+            owners = sizes > 0  # a client without examples has no metric, whatever stands in its place
+            self.add(algorithm, variant, seed, round, split, metric, macro(results[owners]))
+            by_size = weighted(results[owners], sizes[owners])
+            self.add(algorithm, variant, seed, round, split, f"{metric}:weighted", by_size)
+
+    def add(
+        self,
+        algorithm: str,
+        variant: str | None,
+        seed: int,
+        round: int,
+        split: str,
+        metric: str,
+        value: float,
+        *,
+        phase: str = "evaluate",
+    ) -> None:
+        """Add one value to the history."""
+        self._history.append(
+            (algorithm, variant or "", int(seed), int(round), phase, split, metric, float(value))
+        )
+
+    def add_ledger(
+        self,
+        algorithm: str,
+        variant: str | None,
+        seed: int,
+        round: int,
+        entries: Iterable[Mapping[str, Any]],
+    ) -> None:
+        """Add the bytes of one round to the history, as metrics like ``bytes_up:model``.
+
+        ``entries`` have ``phase``, ``direction`` (``up``, ``down``, ``peer``), ``kind`` and ``bytes``,
+        summed over all clients; equal ones are added up.
+        """
+        totals: dict[tuple[str, str], int] = {}
+        for entry in entries:
+            key = (str(entry["phase"]), f"bytes_{entry['direction']}:{entry['kind']}")
+            totals[key] = totals.get(key, 0) + int(entry["bytes"])
+        for (phase, metric), size in totals.items():
+            self.add(algorithm, variant, seed, round, "", metric, size, phase=phase)
+
+    def add_timing(
+        self, algorithm: str, variant: str | None, seed: int, round: int, phase: str, seconds: float
+    ) -> None:
+        """Add the seconds that a phase of a round took."""
+        self._timings.append((algorithm, variant or "", int(seed), int(round), phase, float(seconds)))
+
+    def add_failure(
+        self, algorithm: str, variant: str | None, seed: int, round: int, client: str, reason: str
+    ) -> None:
+        """Add a client that could not finish a round, and why."""
+        self._failures.append((algorithm, variant or "", int(seed), int(round), client, reason))
+
+    def cut(self, algorithm: str, variant: str | None, seed: int, round: int) -> None:
+        """Drop what a run (a system and seed) recorded after ``round``; -1 drops all of it.
+
+        A resumed run first cuts to its checkpoint, since the history may be ahead of it.
+        """
+        run = (algorithm, variant or "", int(seed))
+        self._blocks = {key: b for key, b in self._blocks.items() if key[:3] != run or key.round <= round}
+        for rows in (self._history, self._timings, self._failures):
+            rows[:] = [row for row in rows if row[:3] != run or row[3] <= round]
+
+    def latest(
+        self,
+        algorithm: str,
+        variant: str | None,
+        seed: int,
+        split: str,
+        metric: str,
+        *,
+        round: int | None = None,
+    ) -> "pd.Series[float] | None":
+        """Return the values by client at the last evaluated round, or at the last one up to ``round``.
+
+        None when there is no such evaluation.
+        """
+        wanted = (algorithm, variant or "", int(seed), "evaluate", split, metric)
+        keys = [
+            key
+            for key in self._blocks
+            if (*key[:3], *key[4:]) == wanted and (round is None or key.round <= round)
+        ]
+        if not keys:
+            return None
+        block = self._blocks[max(keys, key=lambda key: key.round)]
+        return pd.Series(block.values.copy(), index=list(block.names))
+
+    def frames(self) -> Tables:
+        """Return the four tables, rows in the order in which they were added."""
+        return Tables(
+            _frame(self._history, HISTORY),
+            self._client_frame(),
+            _frame(self._timings, TIMINGS),
+            _frame(self._failures, FAILURES),
+        )
+
+    def write(self, run: RunDirectory) -> None:
+        """Write all tables, each file in one step.
+
+        Write the history before the checkpoint of the same round: then it is never behind one.
+
+        Raises:
+            CoterieError: a file cannot be written.
+
+        """
+        tables = self.frames()
+        for frame, path in (
+            (tables.history, run.history),
+            (tables.clients, run.clients),
+            (tables.timings, run.timings),
+        ):
+            with atomic_path(path) as temporary:
+                frame.to_parquet(temporary, index=False, compression="zstd")
+        for frame, path in ((tables.history, run.history_csv), (tables.failures, run.failures)):
+            with atomic_path(path) as temporary:
+                frame.to_csv(temporary, index=False)
+
+    @classmethod
+    def read(cls, run: RunDirectory) -> "History":
+        """Read what `write` wrote; a file that is not there yet counts as an empty table.
+
+        Raises:
+            CoterieError: a file is damaged.
+
+        """
+        history = cls()
+        history._history = list(_rows(run.history, HISTORY))
+        history._timings = list(_rows(run.timings, TIMINGS))
+        history._failures = list(_rows(run.failures, FAILURES))
+        if run.clients.exists():
+            history._read_clients(_read(run.clients, CLIENTS))
+        return history
+
+    def _client_frame(self) -> pd.DataFrame:
+        """Return the blocks as one long table; texts become categories, built from a code a block."""
+        lengths = np.array([len(block.names) for block in self._blocks.values()], dtype=np.int64)
+        columns: dict[str, Any] = {}
+        for position, name in enumerate(_Key._fields):
+            cells = [key[position] for key in self._blocks]
+            if name in WHOLE:
+                columns[name] = np.repeat(np.array(cells, dtype=np.int64), lengths)
+            else:
+                columns[name] = _categories(cells, lengths)
+        columns["client"] = self._client_column()
+        columns["n"] = _joined([block.n for block in self._blocks.values()], np.int64)
+        columns["value"] = _joined([block.values for block in self._blocks.values()], np.float64)
+        return pd.DataFrame({name: columns[name] for name in CLIENTS})
+
+    def _client_column(self) -> pd.Categorical:
+        """Return the client names of all blocks as categories, in order of first appearance."""
+        number: dict[str, int] = {}
+        codes: dict[int, NDArray[np.int64]] = {}
+        for block in self._blocks.values():
+            if id(block.names) not in codes:
+                codes[id(block.names)] = np.array(
+                    [number.setdefault(name, len(number)) for name in block.names], dtype=np.int64
+                )
+        column = _joined([codes[id(block.names)] for block in self._blocks.values()], np.int64)
+        return pd.Categorical.from_codes(column, categories=pd.Index(list(number), dtype=object))
+
+    def _read_clients(self, frame: pd.DataFrame) -> None:
+        """Cut a long client table into blocks again: a new one starts where a column of the key changes."""
+        if frame.empty:
+            return
+        changed = np.zeros(len(frame), dtype=bool)
+        changed[0] = True
+        for name in _Key._fields:
+            codes = pd.factorize(frame[name])[0]
+            changed[1:] |= codes[1:] != codes[:-1]
+        starts = np.flatnonzero(changed)
+        heads = frame.iloc[starts]
+        clients = frame["client"].astype(object).to_numpy()
+        n, values = frame["n"].to_numpy(dtype=np.int64), frame["value"].to_numpy(dtype=np.float64)
+        ends = [*starts[1:].tolist(), len(frame)]
+        for head, start, end in zip(
+            heads[list(_Key._fields)].itertuples(index=False), starts.tolist(), ends, strict=True
+        ):
+            roster = tuple(clients[start:end])
+            roster = self._rosters.setdefault(roster, roster)
+            self._blocks[_Key(*_plain(head))] = _Block(roster, n[start:end].copy(), values[start:end].copy())
+
+
+def _categories(cells: Sequence[Hashable], lengths: NDArray[np.int64]) -> pd.Categorical:
+    """Return a categorical column in which cell i is repeated ``lengths[i]`` times."""
+    number: dict[Hashable, int] = {}
+    codes = np.array([number.setdefault(cell, len(number)) for cell in cells], dtype=np.int64)
+    return pd.Categorical.from_codes(
+        np.repeat(codes, lengths), categories=pd.Index(list(number), dtype=object)
+    )
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    """Concatenate arrays, none at all included."""
+    return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
+
+
+def _frame(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
+    """Return rows as a data frame with fixed types, empty or not."""
+    cells: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(columns)
+    return pd.DataFrame(
+        {name: pd.Series(list(cell), dtype=_dtype(name)) for name, cell in zip(columns, cells, strict=True)}
+    )
+
+
+def _dtype(column: str) -> Any:
+    """Return the type of a column."""
+    return np.int64 if column in WHOLE else np.float64 if column in REAL else object
+
+
+def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """Read one table; raises CoterieError when the file is damaged."""
+    try:
+        if path.suffix == ".csv":
+            # A client may be called "007" or "NA": names stay the texts that they are.
+            types = {name: int if name in WHOLE else str for name in columns}
+            return pd.read_csv(path, keep_default_na=False, dtype=types)[list(columns)]
+        return pd.read_parquet(path)[list(columns)]
+    except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
+        raise CoterieError(
+            f"{path} is damaged ({str(error).splitlines()[0]}); start the run again with --overwrite."
+        ) from error
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Read one table as rows of plain Python values; nothing when the file is not there."""
+    if path.exists():
+        for row in _read(path, columns).itertuples(index=False, name=None):
+            yield _plain(row)
+
+
+def _plain(row: Iterable[Any]) -> Row:
+    """Return the cells of a row as plain Python values."""
+    return tuple(cell.item() if isinstance(cell, np.generic) else cell for cell in row)

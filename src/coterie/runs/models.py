@@ -1,0 +1,88 @@
+"""Personalised models on disk: one safetensors file a client, readable without coterie."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, contiguous_format
+
+from coterie.errors import CoterieError
+from coterie.runs.atomic import atomic_path
+from coterie.runs.directory import RunDirectory, make_folder, system_folder
+
+SUFFIX = ".safetensors"
+
+
+def save_models(
+    run: RunDirectory,
+    algorithm: str,
+    variant: str | None,
+    seed: int,
+    names: Sequence[str],
+    rows: Mapping[str, Tensor],
+    *,
+    round: int | None = None,
+) -> Path:
+    """Write one model a client to ``models/<algorithm>-<variant>/seed<k>/<client>.safetensors``.
+
+    Characters of a client's name that a file name cannot hold are percent-encoded. Each file says in its
+    metadata which client, system, seed and round it belongs to.
+
+    Args:
+        run: the run directory.
+        algorithm: the system's algorithm.
+        variant: its variant, or None.
+        seed: the seed.
+        names: the K clients, in the order of the rows.
+        rows: by tensor name, the tensors of all clients, each ``(K, *shape)``.
+        round: the round that the models are from.
+
+    Returns:
+        The folder with the K files.
+
+    Raises:
+        CoterieError: a file cannot be written.
+
+    """
+    folder = make_folder(run.models / system_folder(algorithm, variant) / f"seed{seed}")
+    for name, tensor in rows.items():
+        if len(tensor) != len(names):
+            raise ValueError(f"tensor {name!r} has {len(tensor)} rows for {len(names)} clients")
+    about = {"algorithm": algorithm, "variant": variant or "", "seed": str(seed)}
+    if round is not None:
+        about["round"] = str(round)
+    on_cpu = {name: tensor.detach().cpu() for name, tensor in rows.items()}
+    for i, client in enumerate(names):
+        # A row is a view of everybody's tensor; the clone is what a single model needs and no more.
+        model = {name: tensor[i].clone(memory_format=contiguous_format) for name, tensor in on_cpu.items()}
+        with atomic_path(_file(folder, client), sync=False) as temporary:
+            save_file(model, temporary, metadata={"format": "pt", "client": client, **about})
+    return folder
+
+
+def load_model(
+    run: RunDirectory, algorithm: str, variant: str | None, seed: int, client: str
+) -> dict[str, Tensor]:
+    """Read one client's model as a state dict: tensor name to tensor, without the client axis.
+
+    Raises:
+        CoterieError: there is no such model, or its file is damaged.
+
+    """
+    folder = run.models / system_folder(algorithm, variant) / f"seed{seed}"
+    path = _file(folder, client)
+    if not path.exists():
+        there = sorted(unquote(file.name.removesuffix(SUFFIX)) for file in folder.glob(f"*{SUFFIX}"))
+        hint = f"there are models of {', '.join(there[:5])}{' ...' if len(there) > 5 else ''}"
+        raise CoterieError(f"There is no model {path}; {hint if there else 'the run has saved none there'}.")
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise CoterieError(f"The model {path} is damaged ({error}); run the experiment again.") from error
+
+
+def _file(folder: Path, client: str) -> Path:
+    """Return the file of a client's model."""
+    return folder / f"{quote(client, safe=' ,()+=@')}{SUFFIX}"

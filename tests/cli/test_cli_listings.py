@@ -1,0 +1,118 @@
+"""Listings for people and, with --json, for programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_helpers import coterie, error_of, tiny
+
+import coterie as package
+
+
+def test_every_command_has_help_worth_reading() -> None:
+    assert coterie("--help").exit_code == 0
+    for command in ("run", "resume", "show", "algorithms", "datasets", "presets"):
+        result = coterie(command, "--help")
+        assert result.exit_code == 0
+        assert command in coterie("--help").stdout
+        assert len(result.stdout) > 500
+
+
+def test_version() -> None:
+    assert coterie("--version").stdout == f"coterie {package.__version__}\n"
+
+
+def test_presets() -> None:
+    listed = json.loads(coterie("presets", "--json").stdout)
+    assert listed[0]["name"] == "quickstart"
+    table = coterie("presets").stdout
+    assert all(item["name"] in table and item["about"] for item in listed)
+
+
+def test_a_preset_is_printed_as_a_file_to_start_from(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(coterie("presets", "quickstart").stdout)
+    assert package.load_config(path) == package.load_config("quickstart")
+    assert json.loads(coterie("presets", "quickstart", "--json").stdout)["yaml"] == path.read_text()
+    assert "did you mean quickstart?" in error_of(coterie("presets", "quikstart"))
+
+
+def test_datasets() -> None:
+    listed = json.loads(coterie("datasets", "--json").stdout)
+    assert {"digits", "mnist", "fashion-mnist"} <= {item["name"] for item in listed["sources"]}
+    assert {"rotation", "iid", "dirichlet", "pathological"} <= {item["name"] for item in listed["rules"]}
+    table = coterie("datasets").stdout
+    assert "digits" in table
+    assert "dirichlet" in table
+
+
+def test_algorithms() -> None:
+    listed = {item["name"]: item for item in json.loads(coterie("algorithms", "--json").stdout)}
+    expected = {"local", "fedavg", "fedavg-ft", "fedprox", "fedprox-ft", "ditto", "fedamp", "fedora"}
+    assert expected <= set(listed)
+    assert listed["fedora"]["variants"] == ["released", "paper"]
+    table = coterie("algorithms").stdout
+    assert all(name in table for name in expected)
+
+
+def test_one_algorithm_with_its_options() -> None:
+    card = json.loads(coterie("algorithms", "ditto", "--json").stdout)
+    assert "lambda" in {option["name"] for option in card["options"]}
+    text = coterie("algorithms", "fedora").stdout
+    assert all(word in text for word in ("KDD 2023", "option", "alpha", "released", "paper", "exp_cos"))
+    assert "did you mean 'fedora'?" in error_of(coterie("algorithms", "fedra"))
+
+
+def test_show_prints_table_and_grid(tmp_path: Path) -> None:
+    page = tmp_path / "classes.html"
+    result = coterie("show", tiny(tmp_path), "--html", page)
+    assert result.exit_code == 0
+    for name in ("client-0", "client-3", "angle", "train examples by client and class"):
+        assert name in result.stdout
+    assert "4 clients of digits: inputs 1 x 8 x 8, 10 classes" in result.stdout
+    assert "plotly" in page.read_text(encoding="utf-8")
+
+
+def test_show_for_programs(tmp_path: Path) -> None:
+    shown = json.loads(
+        coterie("show", tiny(tmp_path), "--json", "-s", "federation.partition.clients=3").stdout
+    )
+    assert [row["train"] for row in shown["clients"]] == [12, 12, 12]
+    assert [row["angle"] for row in shown["clients"]] == [0, 120, 240]
+
+
+def test_show_lists_only_the_first_of_many_clients(tmp_path: Path) -> None:
+    many = ["-s", "federation.partition.clients=80", "-s", "federation.train=4"]
+    many += ["-s", "federation.validation=2", "-s", "federation.test=2"]
+    result = coterie("show", tiny(tmp_path), *many)
+    assert "and 20 more; --json lists all" in result.stdout
+    assert len(json.loads(coterie("show", tiny(tmp_path), *many, "--json").stdout)["clients"]) == 80
+
+
+def test_show_of_another_seed_is_another_division(tmp_path: Path) -> None:
+    path = tiny(tmp_path)
+    one, other = (coterie("show", path, "--seed", seed).stdout for seed in ("0", "1"))
+    assert one != other
+    assert one == coterie("show", path).stdout
+
+
+@pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["presets"], ["--version"]])
+def test_quick_answers_do_not_wait_for_torch(command: list[str]) -> None:
+    code = (
+        "import sys\nfrom coterie.cli import app\n"
+        f"app({command!r}, standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_public_names_are_there() -> None:
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="no attribute 'fedora'"):
+        _ = package.fedora
