@@ -68,7 +68,7 @@ class Collected:
         clients = self.clients()
         stacked: dict[str, Any] = {name: take(room, torch.arange(self.count)) for name, room in self._room.items()}
         for name, leaf in self._alias.items():
-            stacked[name] = self._bank.staged(leaf, clients)
+            stacked[name] = self._bank.answers(leaf, clients)
         return stacked
 
 

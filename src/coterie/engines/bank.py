@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
+from threading import RLock
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from coterie.models import Models
 from coterie.models.rows import finite_rows
 
 Rows = Models | Tensor | list[str]
+ANSWERED = -1  # the writer of rows that have become answers
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
@@ -71,12 +74,36 @@ class Column:
 
 @dataclass
 class Stage:
-    """The staged rows of one attribute, for the clients of a round."""
+    """The staged rows of one attribute, for the clients of a round.
+
+    Of each row: the number of the call that wrote it last (0: none), and whether somebody may hold it as it is.
+    """
 
     clients: Tensor
     rows: Rows
     written: Tensor
-    slot: dict[int, int] = field(default_factory=dict)
+    writer: Tensor
+    held: Tensor
+    slot: dict[int, int]
+
+    @classmethod
+    def room(cls, clients: Tensor, like: Rows) -> Stage:
+        """Room for rows of ``clients`` shaped as ``like``."""
+        no, none = torch.zeros(len(clients), dtype=torch.bool), torch.zeros(len(clients), dtype=torch.int64)
+        slot = {int(client): position for position, client in enumerate(clients)}
+        return cls(clients, _storage(like, len(clients)), no, none, no.clone(), slot)
+
+    def copied(self, more: Tensor) -> Stage:
+        """A copy with room for ``more: (m,)`` clients as well; nobody holds its rows."""
+        new = [int(c) for c in more if int(c) not in self.slot]
+        copy = Stage.room(torch.cat([self.clients, torch.tensor(new, dtype=torch.int64)]), self.rows)
+        put(copy.rows, torch.arange(len(self.clients)), self.rows)
+        copy.written[: len(self.clients)] = self.written
+        return copy
+
+    def slots(self, clients: Tensor) -> Tensor:
+        """Where the rows of ``clients: (k,)`` lie, ``(k,)``; -1 for those without."""
+        return torch.tensor([self.slot.get(int(c), -1) for c in clients], dtype=torch.int64)
 
 
 class SiteBank:
@@ -87,26 +114,50 @@ class SiteBank:
         self.columns: dict[str, Column] = {"theta": Column(K, default=theta)}
         self.shapes: dict[str, Any] = {}  # attribute -> nesting of dicts and lists, leaves are column names
         self.started = torch.zeros(K, dtype=torch.bool)
+        self.starting = torch.zeros(K, dtype=torch.bool)  # started in this round, if it goes well
         self._stages: dict[str, Stage] = {}
+        self._calls = count(1)
+        self._lock = RLock()  # worker threads stage rows of different clients
 
     # --- a site's view -------------------------------------------------------------------------------------------
-    def get(self, name: str, clients: Tensor) -> Any:
-        """The value of an attribute for ``clients: (k,)``, staged rows first."""
-        if name in self.shapes:
-            return _rebuild(self.shapes[name], lambda leaf: self._read(leaf, clients))
-        return self._read(name, clients)
+    def new_call(self) -> int:
+        """A number for one call of a client method."""
+        return next(self._calls)
 
-    def set(self, name: str, clients: Tensor, value: Any, capacity: Tensor) -> None:
+    def get(self, name: str, clients: Tensor, call: int) -> Any:
+        """The value of an attribute for ``clients: (k,)`` in a call, staged rows first."""
+        with self._lock:
+            if name in self.shapes:
+                return _rebuild(self.shapes[name], lambda leaf: self._given(leaf, clients, call))
+            return self._given(name, clients, call)
+
+    def set(self, name: str, clients: Tensor, value: Any, capacity: Tensor, call: int) -> None:
         """Stage a value for ``clients: (k,)``; ``capacity`` are all clients of the ask, for which room is made."""
-        if isinstance(value, dict | list | tuple):
-            self.shapes[name] = _shape(value, name)
-        for leaf, part in _leaves(value, name):
-            self._stage(leaf, clients, _as_rows(part, len(clients), name), capacity)
+        with self._lock:
+            self.shapes.pop(name, None)
+            if isinstance(value, dict | list | tuple):
+                self.shapes[name] = _shape(value, name)
+            for leaf, part in _leaves(value, name):
+                self._stage(leaf, clients, _as_rows(part, len(clients), name), capacity, call)
+
+    def _given(self, leaf: str, clients: Tensor, call: int) -> Rows:
+        """Rows that no later write changes: copies, except of models that nobody has staged before this call."""
+        rows = self._read(leaf, clients)
+        if not isinstance(rows, Models):
+            return list(rows) if isinstance(rows, list) else rows.clone()
+        rows.owned = True
+        if (stage := self._stages.get(leaf)) is not None:
+            slots = stage.slots(clients)
+            slots = slots[slots >= 0]
+            if bool((stage.written[slots] & (stage.writer[slots] != call)).any()):
+                return rows.clone()
+            stage.held[slots] = True
+        return rows
 
     def _read(self, leaf: str, clients: Tensor) -> Rows:
         stage = self._stages.get(leaf)
         if stage is not None:
-            slots = torch.tensor([stage.slot.get(int(c), -1) for c in clients])
+            slots = stage.slots(clients)
             staged = (slots >= 0) & stage.written[slots.clamp(min=0)]
             if bool(staged.all()):
                 return take(stage.rows, slots)
@@ -122,25 +173,32 @@ class SiteBank:
         put(rows, (~staged).nonzero().flatten(), self.columns[leaf].read(clients[~staged]))
         return rows
 
-    def _stage(self, leaf: str, clients: Tensor, values: Rows, capacity: Tensor) -> None:
+    def _stage(self, leaf: str, clients: Tensor, values: Rows, capacity: Tensor, call: int) -> None:
         stage = self._stages.get(leaf)
-        if stage is not None and not all(int(c) in stage.slot for c in clients):
-            self._commit_stage(leaf, stage, torch.ones(self.K, dtype=torch.bool))
-            stage = None
         if stage is None:
-            room = _storage(values, len(capacity))
-            slots = {int(client): position for position, client in enumerate(capacity)}
-            stage = Stage(capacity, room, torch.zeros(len(capacity), dtype=torch.bool), slots)
-            self._stages[leaf] = stage
-        slots_here = torch.tensor([stage.slot[int(c)] for c in clients], dtype=torch.int64)
-        put(stage.rows, slots_here, values)
-        stage.written[slots_here] = True
+            stage = self._stages[leaf] = Stage.room(capacity, values)
+        slots = stage.slots(clients)
+        held = stage.held[slots] & ((stage.writer[slots] == call) | (stage.writer[slots] == ANSWERED))
+        if bool((slots < 0).any()) or bool(held.any()):
+            stage = self._stages[leaf] = stage.copied(capacity)
+            slots = stage.slots(clients)
+        put(stage.rows, slots, values)
+        stage.written[slots], stage.writer[slots], stage.held[slots] = True, call, False
 
     # --- an engine's view ----------------------------------------------------------------------------------------
     def staged(self, leaf: str, clients: Tensor) -> Rows:
         """The staged rows of ``clients``, all of which set the attribute in this round."""
         stage = self._stages[leaf]
-        return take(stage.rows, torch.tensor([stage.slot[int(c)] for c in clients], dtype=torch.int64))
+        return take(stage.rows, stage.slots(clients))
+
+    def answers(self, leaf: str, clients: Tensor) -> Rows:
+        """The staged rows of ``clients`` as answers, which later asks of the round leave as they are."""
+        stage = self._stages[leaf]
+        stage.writer[stage.slots(clients)], stage.held[stage.slots(clients)] = ANSWERED, True
+        rows = self.staged(leaf, clients)
+        if isinstance(rows, Models):
+            rows.owned = True
+        return rows
 
     def same_storage(self, value: Rows, clients: Tensor) -> str | None:
         """The attribute whose staged rows of ``clients`` are this very value, if there is one."""
@@ -170,11 +228,13 @@ class SiteBank:
         """Make the staged rows of clients with ``answered: (K,)`` bool their state, and forget the others."""
         for leaf, stage in self._stages.items():
             self._commit_stage(leaf, stage, answered)
-        self._stages = {}
+        self.started |= self.starting & answered
+        self.discard()
 
     def discard(self) -> None:
         """Forget everything staged."""
         self._stages = {}
+        self.starting[:] = False
 
     def _commit_stage(self, leaf: str, stage: Stage, answered: Tensor) -> None:
         column = self.columns.setdefault(leaf, Column(self.K))

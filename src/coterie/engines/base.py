@@ -155,7 +155,7 @@ class Engine(ABC):
             try:
                 self.algorithm.round(self._server, cohort)
             except NobodyAnswered:
-                self._answered[:] = False
+                self._nobody(cohort)
         self._end_round()
         seconds = {"train": perf_counter() - begin}
         evaluations: Evaluations = {}
@@ -177,8 +177,17 @@ class Engine(ABC):
             try:
                 self.algorithm.welcome(self._server, new)
             except NobodyAnswered:
-                return
+                self._nobody(cohort)
             self.welcomed[new[~self._failed[new]]] = True
+            self._end_round()  # what the server has learnt of the newcomers stays, so their part of it does too
+
+    def _nobody(self, cohort: Tensor) -> None:
+        """Nobody answered an ask: no client keeps anything; raises ``Diverged`` where all of them failed."""
+        if self._failures and bool(self._failed[cohort].all()):
+            self._failed[:] = True
+            self._end_round()
+            raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
+        self._answered[:] = False
 
     def _timed_evaluation(self) -> tuple[Evaluations, float]:
         begin = perf_counter()

@@ -19,6 +19,7 @@ from coterie.engines.base import Diverged, Engine, Evaluations, NobodyAnswered
 from coterie.engines.checkpoint import restore, state_of
 from coterie.engines.predict import measure
 from coterie.engines.settings import Settings
+from coterie.engines.workers import MACHINE_THREADS, Workers
 from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec, Stack, build_model
@@ -34,13 +35,13 @@ class _SiteStore:
     """The state of the clients of one chunk, as their site sees it."""
 
     def __init__(self, bank: SiteBank, clients: Tensor, asked: Tensor) -> None:
-        self.bank, self.clients, self.asked = bank, clients, asked
+        self.bank, self.clients, self.asked, self.call = bank, clients, asked, bank.new_call()
 
     def get(self, name: str) -> Any:
-        return self.bank.get(name, self.clients)
+        return self.bank.get(name, self.clients, self.call)
 
     def set(self, name: str, value: Any) -> None:
-        self.bank.set(name, self.clients, value, self.asked)
+        self.bank.set(name, self.clients, value, self.asked, self.call)
 
 
 class Simulation(Engine):
@@ -52,8 +53,7 @@ class Simulation(Engine):
         super().__init__(algorithm, settings, federation.names)
         self.device = _device(settings.device)
         self.federation = federation.to(self.device)
-        self.threads = settings.threads or torch.get_num_threads()
-        torch.set_num_threads(self.threads)
+        self.threads = settings.threads or MACHINE_THREADS
         self.stack = Stack(
             lambda: build_model(
                 model.name, federation.feature_shape, federation.classes, federation.task, **model.options
@@ -67,6 +67,7 @@ class Simulation(Engine):
         self.initial_seed = server_key(settings.seed, 0, "initial weights") % 2**63
         theta = self.stack.initial(self.initial_seed)
         self.chunk = settings.chunk or self._auto_chunk(theta)
+        self.workers = Workers(min(self.threads, -(-self.K // self.chunk)) if self.device.type == "cpu" else 1)
         self.bank = SiteBank(self.K, theta)
         self.context = LocalContext(
             self.stack, objective_of(federation.task), settings.training, settings.seed, settings.rounds,
@@ -99,17 +100,19 @@ class Simulation(Engine):
         present = (~away[asked]).nonzero().flatten()
         self._failed[asked[away[asked]]] = True
         gathered = Collected(self.bank, len(asked)) if average is None else Averaged(average)
-        for rows in present.split(self.chunk):
-            here = asked[rows]
+
+        def run(rows: Tensor) -> tuple[Tensor, Site, dict[str, Any], dict[str, Any]]:
             arrived = {name: for_rows(value, rows, len(asked)) for name, value in payload.items()}
-            self._book_down(payload, arrived, here, rows)
-            self._start(here, asked)
-            site = self._site(here, asked)
-            returned = self._call(method, site, arrived)
+            self._start(asked[rows], asked)
+            site = self._site(asked[rows], asked)
+            return rows, site, arrived, self._call(method, site, arrived)
+
+        for rows, site, arrived, returned in self.workers.map(run, present.split(self.chunk)):
+            self._book_down(payload, arrived, site.clients, rows)
             good = self._check(returned, site)
             for value in returned.values():
-                self.ledger.book(self._phase, "up", here[good], weigh(value, len(here)))
-            gathered.add(returned, rows, here, good)
+                self.ledger.book(self._phase, "up", site.clients[good], weigh(value, site.k))
+            gathered.add(returned, rows, site.clients, good)
         if gathered.count == 0:
             if self._failures and not self._answered.any():
                 raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
@@ -171,10 +174,10 @@ class Simulation(Engine):
         )
 
     def _start(self, clients: Tensor, asked: Tensor) -> None:
-        new = clients[~self.bank.started[clients]]
+        new = clients[~(self.bank.started | self.bank.starting)[clients]]
         if len(new):
             self.algorithm.start(self._site(new, asked))
-            self.bank.started[new] = True
+            self.bank.starting[new] = True
 
     def _end_round(self) -> None:
         self.bank.commit(~self._failed)
@@ -229,7 +232,9 @@ class Simulation(Engine):
         if self.device.type != "cpu":
             free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2**33
             return max(1, min(self.K, int(free / 16 / max(1, sum(theta.bytes_per_row())))))
-        return max(1, min(self.K, CHUNK_BYTES // max(1, sum(theta.bytes_per_row()))))
+        for_cache = CHUNK_BYTES // max(1, sum(theta.bytes_per_row()))
+        for_workers = -(-self.K // self.threads)
+        return max(1, min(for_cache, for_workers))
 
 
 def _device(name: str) -> torch.device:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor, nn
 
 _MASK = 0x7FFFFFFFFFFFFFFF
 KEY = "dropout_key"
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def mix(value: Tensor) -> Tensor:
@@ -24,13 +27,16 @@ def uniform(key: Tensor, count: int) -> Tensor:
 
 
 class KeyedDropout(nn.Module):
-    """Element-wise dropout in the place of ``torch.nn.Dropout``; its key is handed in as a buffer at each step."""
+    """Dropout in the place of ``torch.nn.Dropout``; its key is handed in as a buffer at each step.
+
+    ``channels`` says that whole channels are dropped, as by ``torch.nn.Dropout1d`` to ``Dropout3d``.
+    """
 
     dropout_key: Tensor
 
-    def __init__(self, p: float, number: int) -> None:
+    def __init__(self, p: float, number: int, channels: bool = False) -> None:
         super().__init__()
-        self.p = p
+        self.p, self.channels = p, channels
         self.number = number  # two dropout layers of one model draw different masks
         self.register_buffer(KEY, torch.zeros((), dtype=torch.int64))
 
@@ -38,16 +44,19 @@ class KeyedDropout(nn.Module):
         """Zero entries of ``x`` with probability p and rescale the others."""
         if not self.training or self.p == 0.0:
             return x
-        draws = uniform(mix(self.dropout_key + self.number), x.numel()).reshape(x.shape)
+        shape = (*x.shape[:2], *[1] * (x.ndim - 2)) if self.channels else x.shape
+        draws = uniform(mix(self.dropout_key + self.number), prod(shape)).reshape(shape)
         return torch.where(draws >= self.p, x / (1.0 - self.p), torch.zeros_like(x))
 
 
 def replace_dropout(module: nn.Module) -> list[str]:
-    """Replace every ``nn.Dropout`` below ``module``, in place; the names of the key buffers, in module order."""
+    """Replace every dropout layer below ``module``, in place; the names of the key buffers, in module order."""
     names: list[str] = []
-    for name, child in list(module.named_modules()):
-        if isinstance(child, nn.Dropout):
+    for name in [name for name, _ in module.named_modules(remove_duplicate=False)]:
+        child = module.get_submodule(name)
+        if isinstance(child, _DROPOUTS):
             parent_name, _, leaf = name.rpartition(".")
-            setattr(module.get_submodule(parent_name), leaf, KeyedDropout(child.p, len(names)))
+            keyed = KeyedDropout(child.p, len(names), channels=not isinstance(child, nn.Dropout))
+            setattr(module.get_submodule(parent_name), leaf, keyed)
             names.append(f"{name}.{KEY}")
     return names

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import pairwise
 from math import prod
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from coterie.errors import CoterieError
 Task = Literal["classification", "regression"]
 Factory = Callable[..., nn.Module]
 _FACTORIES: dict[str, Factory] = {}
+_GIVEN = ("feature_shape", "classes", "task")  # known from the federation, never options
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def available_models() -> dict[str, str]:
 
 
 def build_model(
-    name: str, feature_shape: Sequence[int], classes: int, task: Task = "classification", **options: Any
+    name: str, feature_shape: Sequence[int], classes: int, task: Task = "classification", /, **options: Any
 ) -> nn.Module:
     """A fresh module for inputs of ``feature_shape`` with one output per class (or per target in regression).
 
@@ -52,9 +54,9 @@ def build_model(
     factory = _factory(name)
     known = inspect.signature(factory).parameters
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+    allowed = [key for key in known if key not in _GIVEN]
     for option in options:
-        if not takes_any and option not in known:
-            allowed = [key for key in known if key not in ("feature_shape", "classes", "task")]
+        if option in _GIVEN or (option not in known and not takes_any):
             near = get_close_matches(option, allowed, 1)
             hint = f"; did you mean '{near[0]}'?" if near else f"; it takes {', '.join(allowed) or 'none'}"
             raise CoterieError(f"model.{option} is not an option of model '{name}'{hint}")
@@ -78,7 +80,7 @@ def _factory(name: str) -> Factory:
         module_name, _, attribute = name.partition(":")
         try:
             found: Factory = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise CoterieError(
                 f"model.name '{name}' cannot be imported ({error}); give an importable module:factory"
             ) from error
@@ -112,30 +114,39 @@ def cnn(
     feature_shape: Sequence[int], classes: int, channels: Sequence[int] = (32, 64), hidden: int = 512, batch_norm: bool = False
 ) -> nn.Module:
     """Convolutions 5x5 with ReLU and 2x2 pooling, then one hidden layer (PGFed's network by default)."""
-    depth, height, width = feature_shape
+    pixels = _pixels_left(feature_shape, len(channels))
     layers: list[nn.Module] = []
-    for size in channels:
-        layers += [nn.Conv2d(depth, size, 5), nn.ReLU(), nn.MaxPool2d(2)]
+    for before, after in pairwise((feature_shape[0], *channels)):
+        layers += [nn.Conv2d(before, after, 5), nn.ReLU(), nn.MaxPool2d(2)]
         if batch_norm:
-            layers.append(nn.BatchNorm2d(size))
-        depth, height, width = size, (height - 4) // 2, (width - 4) // 2
-    if min(height, width) < 1:
-        raise ValueError(f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {len(channels)} convolutions")
-    return nn.Sequential(
-        *layers, nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU(), nn.Linear(hidden, classes)
-    )
+            layers.append(nn.BatchNorm2d(after))
+    width = (feature_shape[0], *channels)[-1] * pixels
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+def _pixels_left(feature_shape: Sequence[int], convolutions: int) -> int:
+    """Pixels of an image after 5x5 convolutions, each with 2x2 pooling."""
+    if len(feature_shape) != 3:
+        raise ValueError("it takes images, (channels, height, width)")
+    height, width = feature_shape[1:]
+    for _ in range(convolutions):
+        height, width = (height - 4) // 2, (width - 4) // 2
+        if min(height, width) < 1:
+            raise ValueError(
+                f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {convolutions} convolutions"
+            )
+    return height * width
 
 
 @model("fedora-cnn")
 def fedora_cnn(feature_shape: Sequence[int], classes: int) -> nn.Module:
     """FEDORA's five-layer network for 32 x 32 images (121,182 parameters with 10 classes)."""
-    depth, height, width = feature_shape
-    side = [((size - 4) // 2 - 4) // 2 for size in (height, width)]
+    pixels = _pixels_left(feature_shape, 2)
     return nn.Sequential(
-        nn.Conv2d(depth, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(feature_shape[0], 16, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(32 * side[0] * side[1], 120), nn.ReLU(),
+        nn.Linear(32 * pixels, 120), nn.ReLU(),
         nn.Linear(120, 84), nn.ReLU(),
         nn.Linear(84, classes),
     )  # fmt: skip
@@ -153,7 +164,7 @@ class _Recurrent(nn.Module):
 
     def forward(self, x: Any) -> Any:
         """``(B, steps, inputs) -> (B, classes)``."""
-        states, _ = self.gru(x.flatten(2))
+        states, _ = self.gru(x.flatten(2) if x.ndim > 2 else x.unsqueeze(2))
         return self.head(states[:, -1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,10 +32,10 @@ class _StackedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sinks: Sinks | None, name: str
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sinks: Sinks | None, prefix: str
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
-        ctx.sinks, ctx.name = sinks, name
+        ctx.sinks, ctx.prefix = sinks, prefix
         transposed = weight.transpose(1, 2)
         if bias is None:
             return torch.bmm(inputs, transposed)
@@ -50,9 +51,9 @@ class _StackedLinear(torch.autograd.Function):
             return of_inputs, of_weight, gradient.sum(1) if needs_bias else None, None, None
         buffers, beta = ctx.sinks.buffers, ctx.sinks.beta
         if needs_weight:
-            buffers[f"{ctx.name}.weight"].baddbmm_(gradient.transpose(1, 2), inputs, beta=beta)
+            buffers[f"{ctx.prefix}weight"].baddbmm_(gradient.transpose(1, 2), inputs, beta=beta)
         if needs_bias:
-            buffers[f"{ctx.name}.bias"].mul_(beta).add_(gradient.sum(1))
+            buffers[f"{ctx.prefix}bias"].mul_(beta).add_(gradient.sum(1))
         return of_inputs, None, None, None, None
 
 
@@ -71,37 +72,43 @@ class StackedLayers:
 
 def stacked_layers(module: nn.Module) -> StackedLayers | None:
     """The batched form of ``module``, or None where it is not a sequence of layers that have one."""
+    if len(list(module.parameters())) != len(list(module.named_parameters(remove_duplicate=False))):
+        return None  # layers that share their weights have one name for two places
     found = _collect(module, "")
     return None if found is None else StackedLayers(found)
 
 
 def _collect(module: nn.Module, name: str) -> list[Layer] | None:
+    if module._forward_pre_hooks or module._forward_hooks:  # they may change weights or values
+        return None
     if type(module) is nn.Sequential:
         layers: list[Layer] = []
-        for child_name, child in module.named_children():
+        for child_name, child in module._modules.items():  # one activation may stand in two places
+            assert child is not None
             inner = _collect(child, f"{name}.{child_name}" if name else child_name)
             if inner is None:
                 return None
             layers += inner
         return layers
     if type(module) is nn.Linear:
-        return [_linear(name, module.bias is not None)]
+        return [_linear(f"{name}." if name else "", module.bias is not None)]
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
         return [lambda _, x, __: x.flatten(2)]
-    if isinstance(module, KeyedDropout):
+    if isinstance(module, KeyedDropout) and not module.channels:
         return [_dropout(module, name)]
-    if isinstance(module, _ELEMENTWISE):
-        plain: nn.Module = type(module)(**_without_inplace(module))
+    if type(module) in _ELEMENTWISE:
+        plain = copy.deepcopy(module)
+        vars(plain)["inplace"] = False
         return [lambda _, x, __: plain(x)]
     return None
 
 
-def _linear(name: str, has_bias: bool) -> Layer:
+def _linear(prefix: str, has_bias: bool) -> Layer:
     def layer(tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None) -> Tensor:
-        weight = tensors[f"{name}.weight"]
-        bias = tensors[f"{name}.bias"] if has_bias else None
+        weight = tensors[f"{prefix}weight"]
+        bias = tensors[f"{prefix}bias"] if has_bias else None
         flat = inputs.reshape(len(inputs), -1, inputs.shape[-1])
-        output: Tensor = _StackedLinear.apply(flat, weight, bias, sinks, name)  # type: ignore[no-untyped-call]
+        output: Tensor = _StackedLinear.apply(flat, weight, bias, sinks, prefix)  # type: ignore[no-untyped-call]
         return output.view(*inputs.shape[:-1], output.shape[-1])
 
     return layer
@@ -109,16 +116,10 @@ def _linear(name: str, has_bias: bool) -> Layer:
 
 def _dropout(module: KeyedDropout, name: str) -> Layer:
     def layer(tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None) -> Tensor:
-        if not module.training or module.p == 0.0:
+        if f"{name}.{KEY}" not in tensors or module.p == 0.0:  # evaluation
             return inputs
         keys = mix(tensors[f"{name}.{KEY}"] + module.number)
         draws = torch.vmap(lambda key: uniform(key, inputs[0].numel()))(keys).view(inputs.shape)
         return torch.where(draws >= module.p, inputs / (1.0 - module.p), torch.zeros_like(inputs))
 
     return layer
-
-
-def _without_inplace(module: nn.Module) -> dict[str, Any]:
-    """The constructor arguments of an activation, in its out-of-place form."""
-    names = {"negative_slope", "alpha", "approximate", "beta", "threshold", "min_val", "max_val"}
-    return {name: value for name, value in vars(module).items() if name in names}

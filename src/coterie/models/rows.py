@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Literal, overload
 
 import torch
@@ -50,6 +51,7 @@ class Models:
     """
 
     __slots__ = ("layout", "owned", "tensors")
+    __array_ufunc__ = None  # a numpy number on the left leaves the operator to us
 
     def __init__(self, layout: Layout, tensors: Mapping[str, Tensor]) -> None:
         self.layout = layout
@@ -111,7 +113,7 @@ class Models:
                 self.layout, parameters=names, buffers=(), shapes={n: self.layout.shapes[n] for n in names}
             )
             return self._seen(Models(layout, {name: self.tensors[name] for name in names}))
-        index = _row_index(rows)
+        index = self._index(rows)
         if self.common and not isinstance(index, slice):  # keep the one stored row shared
             count = len(index)
             return self._seen(self._map(lambda t: t[:1].expand(count, *t.shape[1:])))
@@ -121,9 +123,9 @@ class Models:
         """Overwrite rows with ``values``, or with a part name that part's columns."""
         if isinstance(rows, str):
             for name in self.layout.part(rows):
-                self.tensors[name] = values.tensors[name].clone()
+                self.tensors[name] = values.tensors[name].expand(self.tensors[name].shape).clone()
             return
-        index = _row_index(rows)
+        index = self._index(rows)
         self.materialise()
         for name, tensor in self.tensors.items():
             tensor[index] = values.tensors[name].to(tensor.dtype)
@@ -140,9 +142,7 @@ class Models:
 
     def clone(self) -> Models:
         """A copy that shares no storage; a common row stays stored once."""
-        if self.common and len(self) > 1:
-            return self._map(lambda t: t[:1].clone().expand(t.shape))
-        return self._map(torch.clone)
+        return self._each(torch.clone)
 
     def flatten_candidates(self) -> Models:
         """``(k, c)`` candidates as ``k * c`` rows."""
@@ -151,7 +151,7 @@ class Models:
 
     def to(self, device: torch.device | str) -> Models:
         """The same models on another device."""
-        return self._seen(self._map(lambda t: t.to(device)))
+        return self._seen(self._each(lambda t: t.to(device)))
 
     # --- arithmetic ----------------------------------------------------------------------------------------------
     def __add__(self, other: Models | float | Tensor) -> Models:
@@ -202,7 +202,7 @@ class Models:
         buffers is meant for rows that sum to 1; integer buffers take the maximum over the models with weight.
         ``out`` receives the result in place where no second stack is affordable.
         """
-        weights = torch.atleast_2d(matrix).to(self.device)
+        weights = torch.atleast_2d(torch.as_tensor(matrix)).to(self.device)
         if self.common and len(self) > 1:
             weights = weights.sum(1, keepdim=True)
         result: dict[str, Tensor] = {}
@@ -220,30 +220,32 @@ class Models:
 
     def _other_buffer(self, weights: Tensor, source: Tensor) -> Tensor:
         if not source.is_floating_point():
-            flat = source.reshape(len(source), -1)
-            lowest = torch.iinfo(source.dtype).min if source.dtype != torch.bool else 0
-            masked = torch.where((weights != 0).unsqueeze(-1), flat.unsqueeze(0), lowest)
+            flat = _flat(source)
+            lowest = torch.iinfo(source.dtype).min if source.dtype != torch.bool else False
+            chosen = weights != 0
+            chosen |= ~chosen.any(1, keepdim=True)  # weights of zero only single nobody out
+            masked = torch.where(chosen.unsqueeze(-1), flat.unsqueeze(0), lowest)
             return masked.amax(1).reshape(len(weights), *source.shape[1:])
         if len(weights) == len(source):
             return source.clone()
         return source[:1].expand(len(weights), *source.shape[1:]).clone()
 
     def norm(self) -> Tensor:
-        """Euclidean norm of each row over its parameters, ``(k,)`` in float64."""
+        """Euclidean norm of each row over its parameters, ``(k,)`` or ``(k, c)`` in float64."""
         return self.dot(self).sqrt()
 
     def dot(self, other: Models) -> Tensor:
-        """Inner product of the rows of two stacks over their parameters, ``(k,)`` in float64."""
-        total: Tensor | float = 0.0
-        for name, tensor in self.parameters():
-            product = tensor.flatten(1).double() * other.tensors[name].flatten(1).double()
-            total = total + product.sum(1)
-        assert isinstance(total, Tensor)
-        return total
+        """Inner product of the rows of two stacks over their parameters, ``(k,)`` or ``(k, c)`` in float64."""
+        lead = len(self.lead)
+        products = (
+            (_flat(tensor, lead).double() * _flat(other.tensors[name], lead).double()).sum(-1)
+            for name, tensor in self.parameters()
+        )
+        return torch.stack(list(products)).sum(0)
 
     def flat(self) -> Tensor:
         """The parameters as a matrix ``(k, d)``, a copy."""
-        return torch.cat([tensor.reshape(len(self), -1) for _, tensor in self.parameters()], dim=1)
+        return torch.cat([_flat(tensor) for _, tensor in self.parameters()], dim=1)
 
     def finite(self) -> Tensor:
         """Which rows hold finite numbers only, ``(k,)`` bool."""
@@ -261,8 +263,22 @@ class Models:
         return f"Models({tuple(self.lead)} x {self.d}, {self.dtype}{', common row' if self.common else ''})"
 
     # --- helpers -------------------------------------------------------------------------------------------------
+    def _each(self, function: Callable[[Tensor], Tensor]) -> Models:
+        """``function`` of every row, so that a common row stays stored once."""
+        return self[:1]._map(function).repeat(len(self)) if self.common else self._map(function)
+
     def _map(self, function: Callable[[Tensor], Tensor]) -> Models:
         return Models(self.layout, {name: function(tensor) for name, tensor in self.tensors.items()})
+
+    def _index(self, rows: Rows) -> slice | Tensor:
+        if isinstance(rows, slice):
+            return rows
+        if isinstance(rows, int):
+            if not -len(self) <= rows < len(self):  # this also ends a loop over rows
+                raise IndexError(f"row {rows} of {len(self)} models")
+            return slice(rows, rows + 1) if rows != -1 else slice(-1, None)
+        index = torch.as_tensor(rows, device=self.device).reshape(-1)
+        return index.nonzero().flatten() if index.dtype == torch.bool else index.long()
 
     def _seen(self, view: Models) -> Models:
         """A result that may share our storage: where a state owns it, assigning the result copies."""
@@ -270,21 +286,31 @@ class Models:
         return view
 
     def _combine(self, other: Models | float | Tensor, operator: Callable[..., Tensor]) -> Models:
-        tensors = {name: tensor.clone() for name, tensor in self.tensors.items() if name in self.layout.buffers}
+        if isinstance(other, Models):
+            alike = other.common and len(other) == len(self)
+        else:
+            alike = not isinstance(other, Tensor) or other.ndim == 0
+        if alike and self.common and len(self) > 1:  # one common row stays stored once
+            right = other[:1] if isinstance(other, Models) else other
+            return self[:1]._combine(right, operator).repeat(len(self))
+        if isinstance(other, Tensor) and other.ndim > len(self.lead):
+            raise ValueError(f"models {tuple(self.lead)} take one number for each, not {tuple(other.shape)}")
+        result = {}
         for name, tensor in self.parameters():
-            if isinstance(other, Models):
-                tensors[name] = operator(tensor, other.tensors[name])
-            elif isinstance(other, Tensor) and other.ndim:
-                column = other.to(tensor.dtype).reshape(*other.shape, *[1] * (tensor.ndim - other.ndim))
-                tensors[name] = operator(tensor, column)
-            else:
-                tensors[name] = operator(tensor, other)
-        return Models(self.layout, {name: tensors[name] for name in self.tensors})
+            value: Any = other.tensors[name] if isinstance(other, Models) else other
+            if isinstance(other, Tensor) and other.ndim:
+                column = other.to(tensor.device, tensor.dtype)
+                value = column.reshape(*other.shape, *[1] * (tensor.ndim - other.ndim))
+            result[name] = operator(tensor, value)
+        lead = Models(self.layout, result).lead
+        for name in self.layout.buffers:  # one row that met k rows has become k rows
+            result[name] = self.tensors[name].expand(*lead, *self.layout.shapes[name]).clone()
+        return Models(self.layout, {name: result[name] for name in self.tensors})
 
 
 def finite_rows(tensor: Tensor) -> Tensor:
     """Which rows of ``tensor: (k, ...)`` are finite, ``(k,)`` bool; one pass where they are."""
-    flat = tensor.reshape(len(tensor), -1)
+    flat = _flat(tensor)
     good = torch.isfinite(flat.sum(1))
     if not bool(good.all()):  # a sum can overflow although no entry does
         good = torch.isfinite(flat).all(1)
@@ -309,20 +335,14 @@ def _same_storage(parts: Sequence[Models]) -> bool:
     )
 
 
-def _row_index(rows: Rows) -> slice | Tensor:
-    if isinstance(rows, int):
-        return slice(rows, rows + 1) if rows != -1 else slice(-1, None)
-    if isinstance(rows, slice):
-        return rows
-    index = torch.as_tensor(rows)
-    if index.dtype == torch.bool:
-        index = index.nonzero().flatten()
-    return index.long()
+def _flat(tensor: Tensor, lead: int = 1) -> Tensor:
+    """``(*lead, *shape) -> (*lead, numbers of one row)``, for scalars and for no rows at all too."""
+    return tensor.reshape(*tensor.shape[:lead], prod(tensor.shape[lead:]))
 
 
 def _product(weights: Tensor, source: Tensor, out: Tensor | None) -> Tensor:
     """``weights: (r, k)`` times ``source: (k, *shape)``, exact to the last bits for a single row of weights."""
-    flat = source.reshape(len(source), -1)
-    target = None if out is None else out.view(len(weights), -1)
+    flat = _flat(source)
+    target = None if out is None else out.view(len(weights), flat.shape[1])
     product = torch.matmul(weights.to(flat.dtype), flat, out=target)
     return product.view(len(weights), *source.shape[1:])

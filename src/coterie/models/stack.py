@@ -7,6 +7,7 @@ layers), ``vmap`` (any module that ``torch.func`` can batch) and ``loop`` (one r
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from coterie.models.rows import Buffers, Layout, Models
 
 Executor = Literal["auto", "stacked", "vmap", "loop"]
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_NORMS = nn.modules.batchnorm._BatchNorm
+_NORMS = nn.modules.batchnorm._NormBase
 
 
 class Stack:
@@ -37,19 +38,22 @@ class Stack:
         policy: Buffers = "average",
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        head: str | None = None,
     ) -> None:
         self.build = build
         self.feature_shape = feature_shape
         self.dtype = dtype
         self.device = torch.device(device)
-        self.module = self._fresh(0)
+        self.module = self._fresh(0).to(self.device)
+        self._threads = threading.local()
         self._keys = replace_dropout(self.module)
-        self.head = head_name(self.module)
+        self.head = head_name(self.module) if head is None else head
         self.layout = _layout(self.module, self.head, self._keys, policy)
         self.mixes_examples = any(isinstance(m, _NORMS) for m in self.module.modules())
         self._layers: StackedLayers | None = None
-        self.executor = self._choose(executor)
         self._featuriser: Stack | None = None
+        self._probe()
+        self.executor = self._choose(executor)
 
     # --- rows ----------------------------------------------------------------------------------------------------
     def initial(self, seed: int, count: int = 1, *, distinct: bool = False) -> Models:
@@ -60,6 +64,24 @@ class Stack:
             self.layout, {n: torch.stack([draw[n] for draw in draws]).to(self.device) for n in names}
         )
         return models if distinct or count == 1 else models.repeat(count)
+
+    def _probe(self) -> None:
+        """Try one small batch: inputs that do not fit and unkeyed random numbers show at once."""
+        module = self._fresh(0).train()
+        replace_dropout(module)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            before = torch.get_rng_state()
+            try:
+                module(torch.zeros(2, *self.feature_shape, dtype=self.dtype))
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                raise CoterieError(
+                    f"model {type(module).__name__} cannot take inputs of shape {self.feature_shape}: {error}"
+                ) from error
+            if not torch.equal(before, torch.get_rng_state()):
+                raise CoterieError(
+                    f"model {type(module).__name__} draws random numbers that no key decides, so that runs could not be "
+                    "repeated; use torch.nn.Dropout modules for its dropout"
+                )
 
     def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -85,34 +107,43 @@ class Stack:
         weight gradients of the backward pass.
         """
         inputs = inputs.to(self.dtype)
-        self.module.train(train)
         if self._keys and train:
             if keys is None:
                 raise ValueError("a model with dropout needs keys in training")
             tensors = {**tensors, **dict.fromkeys(self._keys, keys)}
-        elif self._keys:
+        elif self._keys and self._layers is None:
             zero = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
             tensors = {**tensors, **dict.fromkeys(self._keys, zero)}
         if self._layers is not None:
             return self._layers(tensors, inputs, sinks)
+        self._replica.train(train)
         if self.executor == "loop":
             return self._loop(tensors, inputs, sizes if train else None)
         if train and self.mixes_examples and sizes is not None and bool((sizes < inputs.shape[1]).any()):
             return self._by_size(tensors, inputs, sizes)
         return self._batched(tensors, inputs)
 
+    @property
+    def _replica(self) -> nn.Module:
+        """The thread's own module: a functional call lends it tensors for a moment."""
+        if not hasattr(self._threads, "module"):
+            self._threads.module = copy.deepcopy(self.module)
+        module: nn.Module = self._threads.module
+        return module
+
     def _batched(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         return torch_vmap(self._call)(dict(tensors), inputs)
 
     def _call(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        output: Tensor = functional_call(self.module, tensors, (inputs,))
+        output: Tensor = functional_call(self._replica, tensors, (inputs,))
         return output
 
     def _loop(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor | None) -> Tensor:
         lengths = [inputs.shape[1]] * len(inputs) if sizes is None else sizes.tolist()
+        rows = {name: tensor.unbind() for name, tensor in tensors.items()}  # its gradient is one stack, no sum of k
         outputs = []
         for row, length in enumerate(lengths):
-            output = self._call({name: tensor[row] for name, tensor in tensors.items()}, inputs[row, :length])
+            output = self._call({name: tensor[row] for name, tensor in rows.items()}, inputs[row, :length])
             outputs.append(_pad(output, inputs.shape[1]))
         return torch.stack(outputs)
 
@@ -138,10 +169,10 @@ class Stack:
                 module = self.build()
                 parent, _, leaf = head.rpartition(".")
                 setattr(module.get_submodule(parent), leaf, nn.Identity())
-                return module
+                return module if head else nn.Identity()
 
             self._featuriser = Stack(
-                build, self.feature_shape, executor=self.executor, dtype=self.dtype, device=self.device
+                build, self.feature_shape, executor=self.executor, dtype=self.dtype, device=self.device, head=head
             )
         names = (*self._featuriser.layout.parameters, *self._featuriser.layout.buffers)
         return self._featuriser.forward({name: tensors[name] for name in names}, inputs)
@@ -183,7 +214,9 @@ class Stack:
         keys = torch.zeros(2, dtype=torch.int64, device=self.device)
         try:
             leaves = {n: t.requires_grad_() for n, t in rows.parameters()}
-            self.forward({**rows.tensors, **leaves}, inputs, train=True, keys=keys).sum().backward()
+            outputs = self.forward({**rows.tensors, **leaves}, inputs, train=True, keys=keys)
+            if leaves:
+                torch.autograd.grad(outputs.sum(), list(leaves.values()), allow_unused=True)
         except (RuntimeError, ValueError) as error:
             return str(error).splitlines()[0]
         return None
@@ -193,6 +226,10 @@ def head_name(module: nn.Module) -> str:
     """The name of the head: what the module declares as ``head_name``, else its last Linear, else its last child."""
     declared: Any = getattr(module, "head_name", None)
     if isinstance(declared, str):
+        if not any(name.startswith(f"{declared}.") for name, _ in module.named_parameters()):
+            raise CoterieError(
+                f"model {type(module).__name__} declares the head '{declared}', which has no parameters; name a layer"
+            )
         return declared
     linear = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
     if linear:
@@ -232,7 +269,7 @@ def _pad_stack(output: Tensor, length: int) -> Tensor:
 
 def module_of(stack: Stack, models: Models, row: int) -> nn.Module:
     """A plain module of the user's own class that holds one row."""
-    module = copy.deepcopy(stack.build()).to(stack.dtype)
+    module = copy.deepcopy(stack._fresh(0))
     state = module.state_dict()
     state.update({name: tensor[row].detach().cpu() for name, tensor in models.tensors.items()})
     module.load_state_dict(state)

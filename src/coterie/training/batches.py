@@ -66,8 +66,9 @@ class BatchPlan:
         self._batches = np.maximum(batches[self.order], 1)
         self._batch_size = int(min(batch_size, counts.max(initial=1)))
         self._dtype, self._device = dtype, torch.device(device)
-        self._first = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
-        self._orders: dict[int, NDArray[np.int64]] = {}
+        self._first = np.cumsum(self._counts) - self._counts
+        self._order = np.zeros(int(self._counts.sum()), dtype=np.int64)  # every row's examples as in its present epoch
+        self._epoch = np.full(len(counts), -1)
 
     @property
     def longest(self) -> int:
@@ -82,18 +83,14 @@ class BatchPlan:
         """The batches of one step, by falling number of steps."""
         active = int(np.searchsorted(-self._sorted, -step, side="left"))
         epoch, number = np.divmod(step, self._batches[:active])
+        self._shuffle(epoch)
         begin = number * self._batch_size
         size = np.minimum(self._batch_size, self._counts[:active] - begin)
         width = int(size.max())
         offset = np.arange(width)
         real = offset < size[:, None]
         within = begin[:, None] + np.where(real, offset, 0)
-        flat = self._first[:active, None] + within
-        positions = np.empty_like(flat)
-        for value in np.unique(epoch):
-            rows = epoch == value
-            positions[rows] = self._order(int(value))[flat[rows]]
-        positions += self._starts[:active, None]
+        positions = self._order[self._first[:active, None] + within] + self._starts[:active, None]
         weights = torch.from_numpy(real / size[:, None]).to(self._device, self._dtype)
         return Batch(
             step,
@@ -102,16 +99,16 @@ class BatchPlan:
             weights,
         )
 
-    def _order(self, epoch: int) -> NDArray[np.int64]:
-        if epoch not in self._orders:
-            for old in [value for value in self._orders if value < epoch - 1 and self._uniform]:
-                del self._orders[old]
-            self._orders[epoch] = shuffled(self._keys, self._counts, epoch)
-        return self._orders[epoch]
-
-    @property
-    def _uniform(self) -> bool:
-        return bool((self._batches == self._batches[0]).all())
+    def _shuffle(self, epoch: NDArray[np.int64]) -> None:
+        """Shuffle the examples of the rows that have come to another epoch."""
+        rows = np.flatnonzero(self._epoch[: len(epoch)] != epoch)
+        if len(rows) == 0:
+            return
+        counts = self._counts[rows]
+        begin = np.cumsum(counts) - counts
+        places = np.repeat(self._first[rows] - begin, counts) + np.arange(counts.sum())
+        self._order[places] = shuffled(self._keys[rows], counts, epoch[rows])
+        self._epoch[rows] = epoch[rows]
 
 
 class SequentialPlan(BatchPlan):
@@ -128,4 +125,5 @@ class SequentialPlan(BatchPlan):
     ) -> None:
         keys = np.zeros(len(counts), dtype=np.uint64)
         super().__init__(counts, starts, keys, batch_size, epochs=1, dtype=dtype, device=device)
-        self._orders[0] = np.arange(int(counts.sum())) - np.repeat(self._first, self._counts)
+        self._order = np.arange(int(counts.sum())) - np.repeat(self._first, self._counts)
+        self._epoch[:] = 0

@@ -103,7 +103,7 @@ def fit(
             sizes=batch.sizes, keys=step_keys(keys[: batch.active], batch.step),
         )  # fmt: skip
         optimiser.update(working.tensors, gradients)
-    steps = torch.from_numpy(plan.steps)
+    steps = torch.from_numpy(plan.steps).to(models.device)
     if sorted_rows:
         return Fitted(working, steps)
     return Fitted(working[order.argsort()], steps)

@@ -51,15 +51,15 @@ def generator(seed: int, round: int, purpose: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(server_key(seed, round, purpose)))
 
 
-def shuffled(keys: Keys, counts: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+def shuffled(keys: Keys, counts: NDArray[np.int64], epoch: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """A random order of every client's own examples, flat: ``(sum of counts,)`` positions within each client.
 
-    ``keys: (k,)`` and ``counts: (k,)``; client i's part is a permutation of ``0 .. counts[i] - 1``.
+    ``keys: (k,)``, ``counts: (k,)`` and one epoch or ``(k,)``; client i's part is a permutation of
+    ``0 .. counts[i] - 1``.
     """
     owner = np.repeat(np.arange(len(counts)), counts)
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    within = np.arange(len(owner)) - starts[owner]
+    within = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
     with np.errstate(over="ignore"):
-        epoch_keys = mix(keys + np.uint64(epoch + 1) * _GOLDEN)
+        epoch_keys = mix(keys + (np.asarray(epoch) + 1).astype(np.uint64) * _GOLDEN)
         draws = mix(epoch_keys[owner] ^ mix(within.astype(np.uint64) + np.uint64(1)))
     return within[np.lexsort((draws, owner))]

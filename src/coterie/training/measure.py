@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.federation.data import ClientData
@@ -48,7 +50,7 @@ def means(stack: Stack, models: Models, data: ClientData, statistics: dict[str, 
         rows = {name: tensor[: batch.active] for name, tensor in ordered.tensors.items()}
         outputs = stack.forward(rows, inputs)
         for name, statistic in statistics.items():
-            values = statistic(outputs, targets).double() * (batch.weights > 0)
+            values = statistic(outputs, targets).double().where(batch.weights > 0, 0.0)
             sums[name][: batch.active] += values.sum(1)
     back = order.argsort()
     n = data.n.to(models.device)
@@ -104,8 +106,8 @@ def full_gradient(
     return Models(models.layout, total)[order.argsort()]
 
 
-def _counts(data: ClientData) -> tuple[torch.Tensor, torch.Tensor]:
-    return data.n.cpu().numpy(), data.offsets[:-1].cpu().numpy()  # type: ignore[return-value]
+def _counts(data: ClientData) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return data.n.cpu().numpy(), data.offsets[:-1].cpu().numpy()
 
 
 def _batch_size(data: ClientData, rows: int) -> int:

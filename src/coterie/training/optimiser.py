@@ -132,7 +132,7 @@ class Optimiser:
 
 def clip_rows(gradients: Sequence[Tensor], limit: float) -> None:
     """Scale each row's gradient, in place, to a norm of at most ``limit`` (as ``torch.nn.utils.clip_grad_norm_``)."""
-    squares = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0)
+    squares = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients]).sum(0)
     scale = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))

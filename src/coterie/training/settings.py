@@ -24,10 +24,11 @@ class Schedule:
 
     def __call__(self, round: int, rounds: int) -> float:
         """The factor in round ``round`` of ``rounds``."""
+        past = max(round - 1, 0)  # round 0 is the evaluation before the first
         if self.kind == "cosine":
-            return 0.5 * (1.0 + cos(pi * min(round - 1, rounds) / max(rounds, 1)))
+            return 0.5 * (1.0 + cos(pi * min(past, rounds) / max(rounds, 1)))
         if self.kind == "exponential":
-            return float(self.factor ** (round - 1))
+            return float(self.factor**past)
         if self.kind == "step":
             marks = [mark * rounds if mark < 1 else mark for mark in self.milestones]
             return float(self.factor ** sum(round > mark for mark in marks))
