@@ -1,6 +1,8 @@
 # Short names for the commands of bootstrap.py and for what .ci/run checks.
 .PHONY: run test test-full install lint format types docs docs-serve ci clean
 
+export NO_MKDOCS_2_WARNING := 1
+
 PYTHON ?= python3
 BIN := .venv/bin
 

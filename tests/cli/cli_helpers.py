@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 import torch
+from click.testing import Result
 from safetensors.torch import load_file
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from coterie.cli import app
 

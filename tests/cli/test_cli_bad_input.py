@@ -37,12 +37,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("algorithms=[ditto, ditto]", "algorithms[0] and algorithms[1] are the same (ditto)"),
         ("model.name=mpl", "did you mean 'mlp'?"),
         ("model.hiden=[8]", "model.hiden is not an option of model 'mlp'; did you mean 'hidden'?"),
-        ("federation.partition.clients=400", "1797"),
+        ("federation.partition.clients=400", "for 400 clients"),
         (
             "participation={rule: uniform, clients: 5}",
             "participation.clients is 5, but the federation has 4 clients.",
         ),
-        ("absent={2: [client-9]}", "absent, round 2: there is no client client-9: did you mean client-"),
+        ("absent={2: [client-9]}", "absent, round 2: there is no client client-9: did you mean client-0"),
         ("federation.validation=0", "report: last"),
         ("device=cuda:7", "there is no cuda:7: use --device cpu."),
     ],
@@ -56,8 +56,7 @@ def test_a_file_that_is_not_there(here: Path) -> None:
     assert error_of(coterie("run", "mine.yaml")) == "there is no configuration file mine.yaml."
 
 
-def test_missing_data_files_are_named(here: Path) -> None:
-    # A directory without MNIST and a proxy that refuses: the answer is the same with and without a network.
+def test_damaged_data_files_are_named(here: Path) -> None:
     folder = here / "data" / "mnist"
     folder.mkdir(parents=True)
     for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"):

@@ -71,7 +71,7 @@ def test_show_prints_table_and_grid(tmp_path: Path) -> None:
     page = tmp_path / "classes.html"
     result = coterie("show", tiny(tmp_path), "--html", page)
     assert result.exit_code == 0
-    for name in ("client-0", "client-3", "angle", "train examples by client and class"):
+    for name in ("client-00", "client-03", "angle", "train examples by client and class"):
         assert name in result.stdout
     assert "4 clients of digits: inputs 1 x 8 x 8, 10 classes" in result.stdout
     assert "plotly" in page.read_text(encoding="utf-8")

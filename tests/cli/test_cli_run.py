@@ -11,6 +11,7 @@ import pytest
 from cli_helpers import assert_same_run, coterie, error_of, rows_of, tiny
 
 import coterie as package
+from coterie.models.factory import build_model
 from coterie.runs import RunDirectory, load_model
 
 
@@ -26,7 +27,7 @@ def test_a_run_prints_a_table_and_leaves_a_complete_directory(here: Path) -> Non
     assert result.exit_code == 0, result.output
     assert "Everything about this run is in runs/tiny-1" in result.stdout
     assert result.stdout.count("done ") == 4
-    for word in ("tiny", "Accuracy", "R-Acc", "PTR", "ditto", "report: best_val"):
+    for word in ("tiny", "Accuracy", "R-Acc", "PTR", "ditto", "best mean validation accuracy"):
         assert word in result.stdout
     run = here / "runs" / "tiny-1"
     for name in (
@@ -56,7 +57,7 @@ def test_the_history_has_the_declared_points_and_the_traffic(here: Path) -> None
     assert list(sent["value"]) == [4 * one_model] * 5
     by_client = clients.query("metric == 'bytes_up:model' and phase == 'train' and algorithm == 'ditto'")
     assert list(by_client["value"]) == [5 * one_model] * 4
-    assert list(by_client["client"]) == [f"client-{i}" for i in range(4)]
+    assert list(by_client["client"]) == [f"client-0{i}" for i in range(4)]
     (row,) = [row for row in rows_of(here / "out") if row["algorithm"] == "ditto"]
     assert row["bytes_up"] == 5 * 4 * one_model
 
@@ -71,7 +72,7 @@ def test_local_is_run_where_a_gain_is_to_be_reported(here: Path) -> None:
 
 
 def test_the_saved_models_are_those_of_the_reported_round(here: Path) -> None:
-    coterie("run", tiny(here), "-s", "rounds=12", "--output", "out")
+    coterie("run", tiny(here), "-s", "rounds=12", "-s", "training.epochs=10", "--output", "out")
     clients = pd.read_parquet(here / "out" / "clients.parquet")
     federation = package.Experiment(package.load_config(tiny(here))).federation(0)
     run = RunDirectory.open(here / "out")
@@ -81,8 +82,9 @@ def test_the_saved_models_are_those_of_the_reported_round(here: Path) -> None:
         for i, name in enumerate(federation.names):
             model = load_model(run, row["algorithm"], row["variant"], 0, name)
             inputs, targets = federation.test.client(i)
-            weights = list(model.values())
-            outputs = (inputs.flatten(1) @ weights[0].T + weights[1]).relu() @ weights[2].T + weights[3]
+            network = build_model("mlp", federation.feature_shape, 10, hidden=[8])
+            network.load_state_dict(model)
+            outputs = network(inputs)
             hits = float((outputs.argmax(1) == targets).double().mean())
             stored = clients.query(
                 f"algorithm == '{row['algorithm']}' and round == {round_of_seed} and split == 'test' "
@@ -123,7 +125,7 @@ def test_python_and_command_line_do_the_same(here: Path) -> None:
 
 
 def test_partial_participation_and_absent_clients(here: Path) -> None:
-    words = ["-s", "participation=0.5", "-s", "absent={1: [client-0, client-1, client-2, client-3]}"]
+    words = ["-s", "participation=0.5", "-s", "absent={1: [client-00, client-01, client-02, client-03]}"]
     result = coterie("run", tiny(here), *words, "--output", "out")
     assert result.exit_code == 0, result.output
     sent = pd.read_parquet(here / "out" / "history.parquet").query(
@@ -167,7 +169,7 @@ def test_a_method_that_diverges_leaves_the_others_their_results(here: Path) -> N
     assert result.exit_code == 2
     message = result.stderr.strip().splitlines()[-1]
     assert "fedavg seed 0, round " in message
-    assert "client-0" in message
+    assert "client-00" in message
     rows = {row["algorithm"]: row for row in rows_of(here / "out")}
     assert rows["ditto"]["accuracy_mean"] > 0
     assert rows["fedavg"]["failed_clients"]

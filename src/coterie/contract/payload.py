@@ -16,7 +16,7 @@ Value = Models | Tensor
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One value that every asked client receives whole."""
+    """One value that every asked client receives whole; several rows of models arrive as ``(k, c)`` candidates."""
 
     value: Value
 
@@ -42,7 +42,7 @@ class Mixture:
 
 
 def broadcast(value: Value) -> Broadcast:
-    """Send ``value`` (a tensor, or Models with one row) to all asked clients."""
+    """Send ``value`` to all asked clients: a tensor, Models with one row, or c models as ``(k, c)`` candidates."""
     return Broadcast(value)
 
 
@@ -61,22 +61,23 @@ def for_rows(value: Any, rows: Tensor, asked: int) -> Value:
 
     Raises ``ValueError`` for a value that is neither per client nor marked as shared.
     """
-    count = len(rows)
+    content = value.value if isinstance(value, Broadcast) else getattr(value, "bank", value)
+    if not isinstance(content, Models | Tensor):
+        raise ValueError(f"a payload is Models or a tensor, not {type(content).__name__}")
     if isinstance(value, Broadcast):
-        if isinstance(value.value, Models):
-            return value.value.repeat(count)
-        return value.value.unsqueeze(0).expand(count, *value.value.shape)
+        return _shared(value.value, len(rows))
+    per_client = value.index if isinstance(value, Pick) else value.weights if isinstance(value, Mixture) else value
+    if isinstance(per_client, Tensor) and per_client.ndim == 0:
+        raise ValueError("a number for all clients is sent as broadcast(value)")
+    if len(per_client) != asked:
+        raise ValueError(
+            f"a payload has one row for each of the {asked} asked clients, not {len(per_client)}; use broadcast"
+        )
     if isinstance(value, Pick):
         return _picked(value.bank, value.index[rows])
     if isinstance(value, Mixture):
         return value.bank.mixed(value.weights[rows])
-    if not isinstance(value, Models | Tensor):
-        raise ValueError(f"a payload is Models or a tensor, not {type(value).__name__}")
-    if isinstance(value, Tensor) and value.ndim == 0:
-        raise ValueError("a number for all clients is sent as broadcast(value)")
-    if len(value) != asked:
-        raise ValueError(f"a payload has one row for each of the {asked} asked clients, not {len(value)}; use broadcast")
-    return value[contiguous(rows)]
+    return per_client[contiguous(rows)]
 
 
 def contiguous(rows: Tensor) -> Tensor | slice:
@@ -84,6 +85,16 @@ def contiguous(rows: Tensor) -> Tensor | slice:
     if len(rows) and bool((rows == torch.arange(int(rows[0]), int(rows[0]) + len(rows))).all()):
         return slice(int(rows[0]), int(rows[0]) + len(rows))
     return rows
+
+
+def _shared(value: Value, count: int) -> Value:
+    if isinstance(value, Models):
+        if len(value) == 1:
+            return value.repeat(count)
+        candidates = Models(value.layout, {n: t.expand(count, *t.shape) for n, t in value.tensors.items()})
+        candidates.owned = value.owned
+        return candidates
+    return value.expand(count, *value.shape)
 
 
 def _picked(bank: Value, index: Tensor) -> Value:

@@ -89,7 +89,7 @@ class Site:
     def lr(self) -> float:
         """The learning rate of this round, after the schedule."""
         training = self.context.training
-        return training.lr * training.schedule(self.round, self.context.rounds)
+        return training.lr * training.schedule(max(self.round, 1), self.context.rounds)
 
     @property
     def classes(self) -> int:
@@ -166,8 +166,8 @@ class Site:
     ) -> Models:
         """The gradient of the mean loss: of a split in evaluation mode, ``(k,)`` rows, or of one step's batches.
 
-        For a step, ``models`` are all k rows and the result holds the rows that still train. ``weights`` replace the
-        factor 1/n of each example.
+        For a step, ``models`` are all k rows and the result holds the rows that still train; batch statistics that
+        move meanwhile wait for ``step.update``. ``weights`` replace the factor 1/n of each example.
         """
         objective = objective or self.context.objective
         stack = self.context.stack
@@ -175,15 +175,12 @@ class Site:
             return full_gradient(stack, models, self.split(where), objective, weights)
         own = models[where.rows]
         own.materialise()
+        where.buffers = {name: own.tensors[name].clone() for name in models.layout.buffers}
         share = where.weights if weights is None else weights
         gradients, _ = batch_gradient(
-            stack, own.tensors, models.layout.parameters, where.inputs, where.targets, share, objective,
-            sizes=where.sizes, keys=where.keys,
+            stack, {**own.tensors, **where.buffers}, models.layout.parameters, where.inputs, where.targets, share,
+            objective, sizes=where.sizes, keys=where.keys,
         )  # fmt: skip
-        if models.layout.buffers:  # batch statistics moved while the loss was computed
-            models.materialise()
-            for name in models.layout.buffers:
-                models.tensors[name][where.rows] = own.tensors[name]
         return Models(replace(models.layout, buffers=()), gradients)
 
     # --- training ------------------------------------------------------------------------------------------------

@@ -213,11 +213,11 @@ class SiteBank:
         """Which of ``clients: (k,)`` staged finite values only, ``(k,)`` bool."""
         good = torch.ones(len(clients), dtype=torch.bool)
         for stage in self._stages.values():
-            here = torch.tensor([int(c) in stage.slot and bool(stage.written[stage.slot[int(c)]]) for c in clients])
-            slots = torch.tensor([stage.slot[int(c)] for c in clients[here]], dtype=torch.int64)
-            if len(slots) == 0 or isinstance(stage.rows, list):
+            slots = stage.slots(clients)
+            here = (slots >= 0) & stage.written[slots.clamp(min=0)]
+            if isinstance(stage.rows, list) or not bool(here.any()):
                 continue
-            rows = take(stage.rows, slots)
+            rows = take(stage.rows, slots[here])
             if isinstance(rows, Models):
                 good[here] &= rows.finite().cpu()
             elif isinstance(rows, Tensor) and rows.is_floating_point():

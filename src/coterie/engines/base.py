@@ -22,6 +22,7 @@ from coterie.engines.ledger import Ledger
 from coterie.engines.settings import Settings
 from coterie.engines.snapshot import Snapshot
 from coterie.errors import CoterieError
+from coterie.evaluation import BestRound
 from coterie.models import Models
 
 Evaluations = dict[str, dict[str, NDArray[np.float64]]]
@@ -80,8 +81,10 @@ class ServerStore:
 class Engine(ABC):
     """Runs one algorithm on one federation with one seed, round by round."""
 
-    def __init__(self, algorithm: Algorithm, settings: Settings, names: Sequence[str]) -> None:
+    def __init__(self, algorithm: Algorithm, settings: Settings, names: Sequence[str], task: str) -> None:
         self.algorithm, self.settings, self.names = algorithm, settings, tuple(names)
+        self.metric = "accuracy" if task == "classification" else "mae"
+        self.chosen = BestRound(self.metric)
         self.round = 0
         self.ledger = Ledger(self.names)
         self.best = Snapshot(len(self.names))
@@ -155,7 +158,8 @@ class Engine(ABC):
             try:
                 self.algorithm.round(self._server, cohort)
             except NobodyAnswered:
-                self._nobody(cohort)
+                self._check_alive(cohort)
+                self._failed[:] = True  # and so nobody keeps anything
         self._end_round()
         seconds = {"train": perf_counter() - begin}
         evaluations: Evaluations = {}
@@ -177,17 +181,15 @@ class Engine(ABC):
             try:
                 self.algorithm.welcome(self._server, new)
             except NobodyAnswered:
-                self._nobody(cohort)
+                self._check_alive(cohort)
             self.welcomed[new[~self._failed[new]]] = True
             self._end_round()  # what the server has learnt of the newcomers stays, so their part of it does too
 
-    def _nobody(self, cohort: Tensor) -> None:
-        """Nobody answered an ask: no client keeps anything; raises ``Diverged`` where all of them failed."""
+    def _check_alive(self, cohort: Tensor) -> None:
+        """Raise ``Diverged`` where failures, and not only absences, have left no client of the cohort."""
         if self._failures and bool(self._failed[cohort].all()):
-            self._failed[:] = True
             self._end_round()
             raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
-        self._answered[:] = False
 
     def _timed_evaluation(self) -> tuple[Evaluations, float]:
         begin = perf_counter()
@@ -200,19 +202,14 @@ class Engine(ABC):
         split = {"best_val": "validation", "best_test": "test"}.get(self.settings.keep_best)
         if split is None or split not in evaluations:
             return
-        metrics = evaluations[split]
-        values = metrics["accuracy"] if "accuracy" in metrics else -metrics["mae"]
-        if np.isnan(values).all():
-            return
-        value = float(np.nanmean(values))
-        if value > self.best.value:  # the earliest round wins a tie
-            self.best.take(self.round, value, self._predictors())
+        if self.chosen.offer(self.round, evaluations[split][self.metric]):
+            self.best.take(self._predictors())
 
     def report_predictor(self) -> Predictor:
         """What the clients predict with in the reported round."""
-        if self.settings.keep_best == "last" or self.best.round < 0:
+        if self.chosen.round is None:
             last = Snapshot(self.K)
-            last.take(self.round, 0.0, self._predictors())
+            last.take(self._predictors())
             return last.load()
         return self.best.load()
 
@@ -223,7 +220,7 @@ class Engine(ABC):
     @property
     def report_round(self) -> int:
         """The round whose models are reported."""
-        return self.round if self.settings.keep_best == "last" or self.best.round < 0 else self.best.round
+        return self.round if self.chosen.round is None else self.chosen.round
 
     # --- helpers -------------------------------------------------------------------------------------------------
     def _fail(self, client: int, reason: str) -> None:

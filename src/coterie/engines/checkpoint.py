@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from pickle import PickleError
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import Tensor
@@ -21,20 +23,18 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _MODELS = "__models__"
+_OBJECT = "__state_dict__"
 
 
 def state_of(engine: Simulation) -> dict[str, Any]:
     """The whole state of a run as plain tensors, numbers and texts (no pickled classes)."""
-    best = engine.best
     snapshot: dict[str, Any] | None = None
-    if best.round >= 0:
-        predictor = best.load()
+    if engine.chosen.round is not None:
+        predictor = engine.best.load()
         snapshot = {"models": pack(predictor.models), "weights": predictor.weights, "combine": predictor.combine}
     return {
         "format": FORMAT,
-        "algorithm": engine.algorithm.name,
-        "seed": engine.settings.seed,
-        "names": list(engine.names),
+        **_identity(engine),
         "resolved": engine.resolved,
         "round": engine.round,
         "server": {name: pack(value) for name, value in engine._store.values.items()},
@@ -47,20 +47,34 @@ def state_of(engine: Simulation) -> dict[str, Any]:
         "welcomed": engine.welcomed,
         "ledger": engine.ledger.state_dict(),
         "seconds": engine.seconds,
-        "best": {"round": best.round, "value": best.value, "snapshot": snapshot},
+        "best": {"chosen": engine.chosen.state_dict(), "snapshot": snapshot},
+    }
+
+
+def _identity(engine: Simulation) -> dict[str, Any]:
+    """What a run and its checkpoint must have in common."""
+    return {
+        "algorithm": engine.algorithm.name,
+        "options": engine.algorithm.options(),
+        "seed": engine.settings.seed,
+        "clients": list(engine.names),
+        "model": {name: list(shape) for name, shape in engine.stack.layout.shapes.items()},
     }
 
 
 def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
     """Put a saved state into an engine built from the same configuration."""
-    for key, own in (("algorithm", engine.algorithm.name), ("seed", engine.settings.seed), ("names", list(engine.names))):
+    for key, own in _identity(engine).items():
         if state[key] != own:
             raise CoterieError(f"the checkpoint is of another run: its {key} is {state[key]!r}, this run's {own!r}")
     layout = engine.stack.layout
     engine.round = state["round"]
     engine.server.round = state["round"]
     for name, value in state["server"].items():
-        engine._store.values[name] = unpack(value, layout, owned=True)
+        if isinstance(value, dict) and _OBJECT in value:  # setup has made the object, which takes its state back
+            engine._store.values[name].load_state_dict(unpack(value[_OBJECT], layout))
+        else:
+            engine._store.values[name] = unpack(value, layout, owned=True)
     engine.bank.columns = {}
     for leaf, saved in state["bank"].items():
         column = Column(engine.K, default=unpack(saved["default"], layout), own=saved["own"])
@@ -75,10 +89,11 @@ def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
     engine.ledger.load_state_dict(state["ledger"])
     engine.seconds = dict(state["seconds"])
     best = state["best"]
+    engine.chosen.load_state_dict(best["chosen"])
     if best["snapshot"] is not None:
         saved = best["snapshot"]
         predictor = Predictor(unpack(saved["models"], layout), saved["weights"], saved["combine"])
-        engine.best.take(best["round"], best["value"], iter([(range(engine.K), predictor)]))
+        engine.best.take(iter([(range(engine.K), predictor)]))
 
 
 def save(path: Path, engine: Simulation) -> None:
@@ -100,11 +115,15 @@ def save(path: Path, engine: Simulation) -> None:
 def load(path: Path, engine: Simulation) -> None:
     """Restore an engine from a file; ``CoterieError`` where it is missing, damaged or of another run."""
     try:
+        with ZipFile(path) as archive:
+            if archive.testzip() is not None:  # torch itself does not compare checksums
+                raise BadZipFile("wrong checksum")
         state = torch.load(path, map_location=engine.device, weights_only=True, mmap=False)
     except FileNotFoundError as error:
         raise CoterieError(f"there is no checkpoint {path}; start the run anew") from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise CoterieError(f"the checkpoint {path} is damaged ({type(error).__name__}); delete it to start this part anew") from error
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, BadZipFile, PickleError) as error:
+        problem = f"is damaged ({type(error).__name__})"
+        raise CoterieError(f"the checkpoint {path} {problem}; delete it to start this part anew") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CoterieError(f"the checkpoint {path} has an unknown format; it was written by another version of Coterie")
     engine.load_state_dict(_on_cpu_indices(state))
@@ -131,7 +150,7 @@ def pack(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [pack(entry) for entry in value]
     if hasattr(value, "state_dict") and not isinstance(value, Tensor):
-        return {"__state_dict__": pack(value.state_dict())}
+        return {_OBJECT: pack(value.state_dict())}
     return value
 
 

@@ -31,15 +31,19 @@ class Ledger:
                 np.add.at(column, clients.cpu().numpy(), size)
                 self._round[key] = self._round.get(key, 0) + size * len(clients)
 
-    def book_peers(self, phase: str, owners: Tensor, askers: Tensor, size: int) -> None:
-        """Book one transfer owner -> asker for each pair that differs: ``owners: (k, m)``, ``askers: (k,)``."""
+    def book_peers(self, phase: str, owners: Tensor, askers: Tensor, sizes: Mapping[str, int]) -> None:
+        """Book one transfer owner -> asker for each pair that differs: ``owners: (k, m)``, ``askers: (k,)``.
+
+        ``sizes`` are the bytes of one transfer by kind.
+        """
         real = owners != askers.unsqueeze(1)
-        column = self.bytes.setdefault((phase, "peer", "model"), np.zeros(len(self.names), dtype=np.int64))
         senders, receivers = owners[real], askers.unsqueeze(1).expand_as(owners)[real]
-        for ends in (senders, receivers):  # sent plus received, so that half the sum is the system's total
-            np.add.at(column, ends.cpu().numpy(), size)
-        key = (phase, "peer", "model")
-        self._round[key] = self._round.get(key, 0) + size * int(real.sum())
+        for kind, size in sizes.items():
+            key = (phase, "peer", kind)
+            column = self.bytes.setdefault(key, np.zeros(len(self.names), dtype=np.int64))
+            for ends in (senders, receivers):  # sent plus received, so that half the sum is the system's total
+                np.add.at(column, ends.cpu().numpy(), size)
+            self._round[key] = self._round.get(key, 0) + size * int(real.sum())
 
     def begin_round(self) -> None:
         """Forget the totals of the last round."""

@@ -15,10 +15,11 @@ from coterie.contract.payload import for_rows, weigh
 from coterie.contract.state import as_index
 from coterie.engines.answers import Averaged, Collected
 from coterie.engines.bank import SiteBank
-from coterie.engines.base import Diverged, Engine, Evaluations, NobodyAnswered
+from coterie.engines.base import Engine, Evaluations, NobodyAnswered
 from coterie.engines.checkpoint import restore, state_of
 from coterie.engines.predict import measure
 from coterie.engines.settings import Settings
+from coterie.engines.statistics import Statistics
 from coterie.engines.workers import MACHINE_THREADS, Workers
 from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
@@ -50,7 +51,7 @@ class Simulation(Engine):
     def __init__(
         self, federation: Federation, algorithm: Algorithm, model: ModelSpec, settings: Settings
     ) -> None:
-        super().__init__(algorithm, settings, federation.names)
+        super().__init__(algorithm, settings, federation.names, federation.task)
         self.device = _device(settings.device)
         self.federation = federation.to(self.device)
         self.threads = settings.threads or MACHINE_THREADS
@@ -69,6 +70,7 @@ class Simulation(Engine):
         self.chunk = settings.chunk or self._auto_chunk(theta)
         self.workers = Workers(min(self.threads, -(-self.K // self.chunk)) if self.device.type == "cpu" else 1)
         self.bank = SiteBank(self.K, theta)
+        self.statistics = Statistics(self.bank, theta)
         self.context = LocalContext(
             self.stack, objective_of(federation.task), settings.training, settings.seed, settings.rounds,
             federation.task, federation.classes,
@@ -105,17 +107,16 @@ class Simulation(Engine):
             arrived = {name: for_rows(value, rows, len(asked)) for name, value in payload.items()}
             self._start(asked[rows], asked)
             site = self._site(asked[rows], asked)
-            return rows, site, arrived, self._call(method, site, arrived)
+            returned = self._call(method, site, self.statistics.arrive(site, arrived))
+            return rows, site, arrived, self.statistics.leave(site, returned)
 
-        for rows, site, arrived, returned in self.workers.map(run, present.split(self.chunk)):
+        for rows, site, arrived, returned in self.workers.map(run, self._chunks(present)):
             self._book_down(payload, arrived, site.clients, rows)
             good = self._check(returned, site)
             for value in returned.values():
                 self.ledger.book(self._phase, "up", site.clients[good], weigh(value, site.k))
             gathered.add(returned, rows, site.clients, good)
         if gathered.count == 0:
-            if self._failures and not self._answered.any():
-                raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
             raise NobodyAnswered
         answered = gathered.clients()
         self._answered[answered] = True
@@ -155,8 +156,8 @@ class Simulation(Engine):
             sizes = weigh(value, len(here))
             sent = payload[name]
             if isinstance(sent, Pick) and sent.peers:
-                width = sent.index.shape[1]
-                self.ledger.book_peers(self._phase, sent.index[rows], here, sizes["model"] // max(width, 1))
+                each = {kind: size // sent.index.shape[1] for kind, size in sizes.items()}
+                self.ledger.book_peers(self._phase, sent.index[rows], here, each)
             else:
                 self.ledger.book(self._phase, "down", here, sizes)
 
@@ -172,6 +173,10 @@ class Simulation(Engine):
             context=self.context,
             store=_SiteStore(self.bank, clients, asked),
         )
+
+    def _chunks(self, rows: Tensor) -> list[Tensor]:
+        """Runs of at most ``chunk`` rows; none of no rows."""
+        return [rows[first : first + self.chunk] for first in range(0, len(rows), self.chunk)]
 
     def _start(self, clients: Tensor, asked: Tensor) -> None:
         new = clients[~(self.bank.started | self.bank.starting)[clients]]
@@ -195,12 +200,13 @@ class Simulation(Engine):
     def _predictors(self) -> Iterator[tuple[Sequence[int], Predictor]]:
         everyone = self._everyone()
         offer = self.algorithm.offer(self._server, everyone)
-        for rows in everyone.split(self.chunk):
+        for rows in self._chunks(everyone):
             arrived = {name: for_rows(value, rows, self.K) for name, value in offer.items()}
             new = rows[~self.bank.started[rows]]
             if len(new):  # never contacted so far: what it would start with, without making it its state
                 self.algorithm.start(self._site(new, everyone))
-            predictor = self.algorithm.personal(self._site(rows, everyone), **arrived)
+            site = self._site(rows, everyone)
+            predictor = self.algorithm.personal(site, **self.statistics.arrive(site, arrived))
             self.bank.discard()
             yield rows.tolist(), predictor
 

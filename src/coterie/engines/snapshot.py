@@ -23,15 +23,12 @@ class Snapshot:
     """Predictors of K clients, written chunk by chunk."""
 
     K: int
-    round: int = -1
-    value: float = float("-inf")
     predictor: Predictor | None = None
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _files: dict[str, tuple[Path, torch.dtype, tuple[int, ...]]] = field(default_factory=dict)
 
-    def take(self, round: int, value: float, chunks: Iterator[tuple[Sequence[int], Predictor]]) -> None:
+    def take(self, chunks: Iterator[tuple[Sequence[int], Predictor]]) -> None:
         """Replace the snapshot by the predictors of ``chunks``: client numbers and what they predict with."""
-        self.round, self.value = round, value
         self.predictor, self._files = None, {}
         row: Models | None = None  # the one row that all chunks so far predict with
         earlier: list[Sequence[int]] = []

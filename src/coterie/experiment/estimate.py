@@ -124,7 +124,7 @@ def _data_bytes(experiment: Experiment) -> float:
 
 def _table(costs: Mapping[str, Cost], seeds: int) -> Table:
     table = Table(
-        title="Estimate, from a few measured rounds of each method",
+        title="Estimate from a few measured rounds",
         title_justify="left",
         box=None,
         pad_edge=False,

@@ -4,4 +4,13 @@ from coterie.models.factory import ModelSpec, available_models, build_model
 from coterie.models.rows import Layout, Models, stack_rows
 from coterie.models.stack import Stack, module_of
 
-__all__ = ["Layout", "ModelSpec", "Models", "Stack", "available_models", "build_model", "module_of", "stack_rows"]
+__all__ = [
+    "Layout",
+    "ModelSpec",
+    "Models",
+    "Stack",
+    "available_models",
+    "build_model",
+    "module_of",
+    "stack_rows",
+]

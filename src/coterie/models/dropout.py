@@ -13,7 +13,7 @@ _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def mix(value: Tensor) -> Tensor:
-    """The finaliser of splitmix64 on int64 tensors of any shape: well-mixed bits of each entry (wrapping arithmetic)."""
+    """The finaliser of splitmix64 on int64 tensors of any shape (wrapping arithmetic): well-mixed bits."""
     value = (value ^ ((value >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     value = (value ^ ((value >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
     return value ^ ((value >> 31) & 0x1FFFFFFFF)
@@ -50,7 +50,7 @@ class KeyedDropout(nn.Module):
 
 
 def replace_dropout(module: nn.Module) -> list[str]:
-    """Replace every dropout layer below ``module``, in place; the names of the key buffers, in module order."""
+    """Replace every dropout layer below ``module``, in place; the names of their key buffers, in order."""
     names: list[str] = []
     for name in [name for name, _ in module.named_modules(remove_duplicate=False)]:
         child = module.get_submodule(name)

@@ -86,12 +86,18 @@ def _factory(name: str) -> Factory:
             ) from error
         return found
     near = get_close_matches(name, _FACTORIES, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(sorted(_FACTORIES))} or module:factory"
+    hint = (
+        f"did you mean '{near[0]}'?"
+        if near
+        else f"choose one of {', '.join(sorted(_FACTORIES))} or module:factory"
+    )
     raise CoterieError(f"model.name '{name}' is unknown; {hint}")
 
 
 @model("mlp")
-def mlp(feature_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128, 128), dropout: float = 0.0) -> nn.Module:
+def mlp(
+    feature_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128, 128), dropout: float = 0.0
+) -> nn.Module:
     """Fully connected network with ReLU; FEDORA's 784-128-128-10 by default (118,282 parameters on MNIST)."""
     layers: list[nn.Module] = [nn.Flatten()]
     width = prod(feature_shape)
@@ -111,7 +117,11 @@ def linear(feature_shape: Sequence[int], classes: int) -> nn.Module:
 
 @model("cnn")
 def cnn(
-    feature_shape: Sequence[int], classes: int, channels: Sequence[int] = (32, 64), hidden: int = 512, batch_norm: bool = False
+    feature_shape: Sequence[int],
+    classes: int,
+    channels: Sequence[int] = (32, 64),
+    hidden: int = 512,
+    batch_norm: bool = False,
 ) -> nn.Module:
     """Convolutions 5x5 with ReLU and 2x2 pooling, then one hidden layer (PGFed's network by default)."""
     pixels = _pixels_left(feature_shape, len(channels))
@@ -121,7 +131,9 @@ def cnn(
         if batch_norm:
             layers.append(nn.BatchNorm2d(after))
     width = (feature_shape[0], *channels)[-1] * pixels
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes)
+    )
 
 
 def _pixels_left(feature_shape: Sequence[int], convolutions: int) -> int:
@@ -133,7 +145,8 @@ def _pixels_left(feature_shape: Sequence[int], convolutions: int) -> int:
         height, width = (height - 4) // 2, (width - 4) // 2
         if min(height, width) < 1:
             raise ValueError(
-                f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {convolutions} convolutions"
+                f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {convolutions} "
+                "convolutions"
             )
     return height * width
 

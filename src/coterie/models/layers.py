@@ -12,15 +12,17 @@ from torch import Tensor, nn
 from coterie.models.dropout import KEY, KeyedDropout, mix, uniform
 
 _ELEMENTWISE = (
-    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.Identity,
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus,
+    nn.Hardtanh, nn.Identity,
 )  # fmt: skip
 Layer = Callable[[Mapping[str, Tensor], Tensor, "Sinks | None"], Tensor]
 
 
 class Sinks:
-    """Where the backward pass leaves weight gradients: ``buffer <- beta * buffer + gradient``, in one matrix product.
+    """Where the backward pass leaves weight gradients: ``buffer <- beta * buffer + gradient``.
 
-    With the momentum buffers as sinks the gradient itself is never stored.
+    This is one matrix product a layer. With the momentum buffers as sinks the gradient itself is never
+    stored.
     """
 
     def __init__(self, buffers: Mapping[str, Tensor], beta: float) -> None:
@@ -28,10 +30,10 @@ class Sinks:
 
 
 class _StackedLinear(torch.autograd.Function):
-    """``y = x W^T + b`` for k models; the gradient of W comes out contiguous, or goes straight into its sink."""
+    """``y = x W^T + b`` for k models; the gradient of W comes out contiguous, or goes into its sink."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sinks: Sinks | None, prefix: str
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
@@ -42,7 +44,7 @@ class _StackedLinear(torch.autograd.Function):
         return torch.baddbmm(bias.unsqueeze(1), inputs, transposed)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
         needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         of_inputs = torch.bmm(gradient, weight) if needs_inputs else None
@@ -108,7 +110,8 @@ def _linear(prefix: str, has_bias: bool) -> Layer:
         weight = tensors[f"{prefix}weight"]
         bias = tensors[f"{prefix}bias"] if has_bias else None
         flat = inputs.reshape(len(inputs), -1, inputs.shape[-1])
-        output: Tensor = _StackedLinear.apply(flat, weight, bias, sinks, prefix)  # type: ignore[no-untyped-call]
+        apply: Callable[..., Tensor] = _StackedLinear.apply
+        output = apply(flat, weight, bias, sinks, prefix)
         return output.view(*inputs.shape[:-1], output.shape[-1])
 
     return layer

@@ -18,8 +18,9 @@ Rows = int | slice | Sequence[int] | Tensor
 class Layout:
     """How a module's tensors lie in a row of Theta.
 
-    ``parameters`` and ``buffers`` are names in the module's own order, ``shapes`` their shapes in one model, ``head``
-    the names of the parameters of the head, and ``policy`` says what happens to floating-point buffers.
+    ``parameters`` and ``buffers`` are names in the module's own order, ``shapes`` their shapes in one model,
+    ``head`` the names of the parameters of the head, and ``policy`` says what happens to floating-point
+    buffers.
     """
 
     parameters: tuple[str, ...]
@@ -45,9 +46,9 @@ class Layout:
 class Models:
     """A stack of models that behaves as a matrix with one row a model.
 
-    Every tensor has the client axis first: ``tensors[name]: (k, *shape)``; methods with several candidate models per
-    client use two leading axes ``(k, c)``. Arithmetic, norms and distances concern parameters; floating-point buffers
-    follow the policy of the layout. Rows that are all one common row are stored once.
+    Every tensor has the client axis first: ``tensors[name]: (k, *shape)``; methods with several candidate
+    models per client use two leading axes ``(k, c)``. Arithmetic, norms and distances concern parameters;
+    floating-point buffers follow the policy of the layout. Rows that are all one common row are stored once.
     """
 
     __slots__ = ("layout", "owned", "tensors")
@@ -58,7 +59,7 @@ class Models:
         self.tensors = dict(tensors)
         self.owned = False  # some state holds this very storage
 
-    # --- shape ---------------------------------------------------------------------------------------------------
+    # --- shape ----------------------------------------------------------------------------------------------
     @property
     def lead(self) -> torch.Size:
         """The leading axes: ``(k,)``, or ``(k, c)`` with candidates."""
@@ -100,13 +101,13 @@ class Models:
         """Name and tensor ``(k, *shape)`` of every parameter."""
         return ((name, self.tensors[name]) for name in self.layout.parameters)
 
-    # --- rows and parts ------------------------------------------------------------------------------------------
+    # --- rows and parts -------------------------------------------------------------------------------------
     @overload
     def __getitem__(self, rows: str) -> Models: ...
     @overload
     def __getitem__(self, rows: Rows) -> Models: ...
     def __getitem__(self, rows: str | Rows) -> Models:
-        """``theta[rows]`` are rows (an integer keeps the axis); ``theta["head"]`` and ``theta["body"]`` are columns."""
+        """``theta[rows]``: rows (an integer keeps the axis); ``theta["head"]``, ``theta["body"]``: columns."""
         if isinstance(rows, str):
             names = self.layout.part(rows)
             layout = replace(
@@ -117,7 +118,8 @@ class Models:
         if self.common and not isinstance(index, slice):  # keep the one stored row shared
             count = len(index)
             return self._seen(self._map(lambda t: t[:1].expand(count, *t.shape[1:])))
-        return self._seen(self._map(lambda t: t[index]))
+        rows_here = self._map(lambda t: t[index])
+        return self._seen(rows_here) if isinstance(index, slice) else rows_here
 
     def __setitem__(self, rows: str | Rows, values: Models) -> None:
         """Overwrite rows with ``values``, or with a part name that part's columns."""
@@ -153,7 +155,7 @@ class Models:
         """The same models on another device."""
         return self._seen(self._each(lambda t: t.to(device)))
 
-    # --- arithmetic ----------------------------------------------------------------------------------------------
+    # --- arithmetic -----------------------------------------------------------------------------------------
     def __add__(self, other: Models | float | Tensor) -> Models:
         return self._combine(other, torch.add)
 
@@ -198,11 +200,12 @@ class Models:
     def mixed(self, matrix: Tensor, out: Models | None = None) -> Models:
         """``matrix @ theta``, tensor by tensor: ``(r, k) @ (k, *shape) -> (r, *shape)``.
 
-        Weights are cast to the models' type after they have been computed in their own. Averaging floating-point
-        buffers is meant for rows that sum to 1; integer buffers take the maximum over the models with weight.
-        ``out`` receives the result in place where no second stack is affordable.
+        Weights are cast to the models' type after they have been computed in their own. Averaging
+        floating-point buffers is meant for rows that sum to 1; integer buffers take the maximum over the
+        models with weight. ``out`` receives the result in place where no second stack is affordable.
         """
-        weights = torch.atleast_2d(torch.as_tensor(matrix)).to(self.device)
+        weights = torch.as_tensor(matrix, device=self.device)
+        weights = weights.reshape(-1, weights.shape[-1])
         if self.common and len(self) > 1:
             weights = weights.sum(1, keepdim=True)
         result: dict[str, Tensor] = {}
@@ -211,7 +214,9 @@ class Models:
         for name, tensor in self.tensors.items():
             source = tensor[: weights.shape[1]]
             target = None if out is None else out.tensors[name]
-            if name in self.layout.parameters or (self.layout.policy == "average" and source.is_floating_point()):
+            if name in self.layout.parameters or (
+                self.layout.policy == "average" and source.is_floating_point()
+            ):
                 result[name] = _product(weights, source, target)
             else:
                 mixed = self._other_buffer(weights, source)
@@ -235,7 +240,7 @@ class Models:
         return self.dot(self).sqrt()
 
     def dot(self, other: Models) -> Tensor:
-        """Inner product of the rows of two stacks over their parameters, ``(k,)`` or ``(k, c)`` in float64."""
+        """Inner products of the rows of two stacks over parameters, ``(k,)`` or ``(k, c)`` in float64."""
         lead = len(self.lead)
         products = (
             (_flat(tensor, lead).double() * _flat(other.tensors[name], lead).double()).sum(-1)
@@ -262,7 +267,7 @@ class Models:
     def __repr__(self) -> str:
         return f"Models({tuple(self.lead)} x {self.d}, {self.dtype}{', common row' if self.common else ''})"
 
-    # --- helpers -------------------------------------------------------------------------------------------------
+    # --- helpers --------------------------------------------------------------------------------------------
     def _each(self, function: Callable[[Tensor], Tensor]) -> Models:
         """``function`` of every row, so that a common row stays stored once."""
         return self[:1]._map(function).repeat(len(self)) if self.common else self._map(function)
@@ -341,7 +346,7 @@ def _flat(tensor: Tensor, lead: int = 1) -> Tensor:
 
 
 def _product(weights: Tensor, source: Tensor, out: Tensor | None) -> Tensor:
-    """``weights: (r, k)`` times ``source: (k, *shape)``, exact to the last bits for a single row of weights."""
+    """``weights: (r, k)`` times ``source: (k, *shape)``."""
     flat = _flat(source)
     target = None if out is None else out.view(len(weights), flat.shape[1])
     product = torch.matmul(weights.to(flat.dtype), flat, out=target)

@@ -1,7 +1,8 @@
-"""Any ``torch.nn.Module`` as rows of Theta: its layout, initial rows, and the forward pass of many rows at once.
+"""Any ``torch.nn.Module`` as rows of Theta: its layout, initial rows, and the forward pass of many rows.
 
-Three executors give the same numbers: ``stacked`` (own batched layers, for sequences of linear and element-wise
-layers), ``vmap`` (any module that ``torch.func`` can batch) and ``loop`` (one row after another, for every module).
+Three executors give the same numbers: ``stacked`` (own batched layers, for sequences of linear and
+element-wise layers), ``vmap`` (any module that ``torch.func`` can batch) and ``loop`` (one row after another,
+for every module).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +56,7 @@ class Stack:
         self._probe()
         self.executor = self._choose(executor)
 
-    # --- rows ----------------------------------------------------------------------------------------------------
+    # --- rows -----------------------------------------------------------------------------------------------
     def initial(self, seed: int, count: int = 1, *, distinct: bool = False) -> Models:
         """``count`` rows of initial weights drawn from ``seed``: one common row, or ``distinct`` ones."""
         draws = [self._fresh(seed + index).state_dict() for index in range(count if distinct else 1)]
@@ -79,8 +80,8 @@ class Stack:
                 ) from error
             if not torch.equal(before, torch.get_rng_state()):
                 raise CoterieError(
-                    f"model {type(module).__name__} draws random numbers that no key decides, so that runs could not be "
-                    "repeated; use torch.nn.Dropout modules for its dropout"
+                    f"model {type(module).__name__} draws random numbers that no key decides, so that runs "
+                    "could not be repeated; use torch.nn.Dropout modules for its dropout"
                 )
 
     def _fresh(self, seed: int) -> nn.Module:
@@ -88,7 +89,7 @@ class Stack:
             torch.manual_seed(seed % (2**63))
             return self.build().to(self.dtype)
 
-    # --- forward -------------------------------------------------------------------------------------------------
+    # --- forward --------------------------------------------------------------------------------------------
     def forward(
         self,
         tensors: Mapping[str, Tensor],
@@ -101,10 +102,10 @@ class Stack:
     ) -> Tensor:
         """Outputs ``(k, B, ...)`` of k rows on their own batches ``inputs: (k, B, *features)``.
 
-        ``sizes: (k,)`` says how many of the B examples are real where batches are padded; layers that mix examples
-        (batch normalisation) then see exactly these. In training, buffers in ``tensors`` are updated in place and
-        dropout draws from ``keys: (k,)`` int64. ``sinks`` (executor ``stacked`` only) receive the
-        weight gradients of the backward pass.
+        ``sizes: (k,)`` says how many of the B examples are real where batches are padded; layers that mix
+        examples (batch normalisation) then see exactly these. In training, buffers in ``tensors`` are updated
+        in place and dropout draws from ``keys: (k,)`` int64. ``sinks`` (executor ``stacked`` only) receive
+        the weight gradients of the backward pass.
         """
         inputs = inputs.to(self.dtype)
         if self._keys and train:
@@ -140,7 +141,8 @@ class Stack:
 
     def _loop(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor | None) -> Tensor:
         lengths = [inputs.shape[1]] * len(inputs) if sizes is None else sizes.tolist()
-        rows = {name: tensor.unbind() for name, tensor in tensors.items()}  # its gradient is one stack, no sum of k
+        # the gradient of unbind is one stack, that of indexing would be a sum of k stacks
+        rows = {name: tensor.unbind() for name, tensor in tensors.items()}
         outputs = []
         for row, length in enumerate(lengths):
             output = self._call({name: tensor[row] for name, tensor in rows.items()}, inputs[row, :length])
@@ -149,7 +151,7 @@ class Stack:
 
     def _by_size(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor) -> Tensor:
         """Rows grouped by their exact batch size, for layers whose statistics padding would spoil."""
-        groups = [(int(size), (sizes == size).nonzero().flatten()) for size in sizes.unique()]
+        groups = [(size, (sizes == size).nonzero().flatten()) for size in set(sizes.tolist())]
         outputs, order = [], []
         for size, rows in groups:
             own = {name: tensor[rows] for name, tensor in tensors.items()}
@@ -172,18 +174,23 @@ class Stack:
                 return module if head else nn.Identity()
 
             self._featuriser = Stack(
-                build, self.feature_shape, executor=self.executor, dtype=self.dtype, device=self.device, head=head
+                build,
+                self.feature_shape,
+                executor=self.executor,
+                dtype=self.dtype,
+                device=self.device,
+                head=head,
             )
         names = (*self._featuriser.layout.parameters, *self._featuriser.layout.buffers)
         return self._featuriser.forward({name: tensors[name] for name in names}, inputs)
 
-    # --- choice of the executor ------------------------------------------------------------------------------------
+    # --- choice of the executor -----------------------------------------------------------------------------
     def _choose(self, wanted: Executor) -> Literal["stacked", "vmap", "loop"]:
         layers = stacked_layers(self.module)
         if wanted == "stacked" and layers is None:
             raise CoterieError(
-                f"executor 'stacked' cannot run {type(self.module).__name__}: it holds layers other than Linear, "
-                "Flatten, Dropout and activations in sequence; use executor auto, vmap or loop"
+                f"executor 'stacked' cannot run {type(self.module).__name__}: it holds layers other than "
+                "Linear, Flatten, Dropout and activations in sequence; use executor auto, vmap or loop"
             )
         if wanted in ("auto", "stacked") and layers is not None:
             self._layers = layers
@@ -194,7 +201,8 @@ class Stack:
                 return "vmap"
             if wanted == "vmap":
                 raise CoterieError(
-                    f"executor 'vmap' cannot run {type(self.module).__name__} ({error}); use executor auto or loop"
+                    f"executor 'vmap' cannot run {type(self.module).__name__} ({error}); "
+                    "use executor auto or loop"
                 )
         return "loop"
 
@@ -223,20 +231,25 @@ class Stack:
 
 
 def head_name(module: nn.Module) -> str:
-    """The name of the head: what the module declares as ``head_name``, else its last Linear, else its last child."""
-    declared: Any = getattr(module, "head_name", None)
+    """The name of the head: the module's own ``head_name``, else its last Linear, else its last layer."""
+    declared = getattr(module, "head_name", None)
     if isinstance(declared, str):
         if not any(name.startswith(f"{declared}.") for name, _ in module.named_parameters()):
             raise CoterieError(
-                f"model {type(module).__name__} declares the head '{declared}', which has no parameters; name a layer"
+                f"model {type(module).__name__} declares the head '{declared}', which has no parameters; "
+                "name a layer that has"
             )
         return declared
-    linear = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
+    linear: list[str] = [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
     if linear:
         return linear[-1]
-    owners = [name for name, child in module.named_modules() if any(True for _ in child.parameters(recurse=False))]
+    owners: list[str] = [
+        name for name, child in module.named_modules() if any(True for _ in child.parameters(recurse=False))
+    ]
     if not owners:
-        raise CoterieError(f"model {type(module).__name__} has no parameters; give a model that can be trained")
+        raise CoterieError(
+            f"model {type(module).__name__} has no parameters; give a model that can be trained"
+        )
     return owners[-1]
 
 

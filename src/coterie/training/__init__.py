@@ -7,7 +7,7 @@ from coterie.training.measure import absolute_error, full_gradient, hits, means
 from coterie.training.settings import ProxPlace, Schedule, TrainingSettings
 
 __all__ = [
-    "Batch", "BatchPlan", "Fitted", "Objective", "ProxPlace", "Schedule", "SequentialPlan", "Step", "TrainingSettings",
-    "absolute_error", "batch_gradient", "cross_entropy", "fit", "full_gradient", "hits", "means", "objective_of",
-    "own_steps", "squared_error",
+    "Batch", "BatchPlan", "Fitted", "Objective", "ProxPlace", "Schedule", "SequentialPlan", "Step",
+    "TrainingSettings", "absolute_error", "batch_gradient", "cross_entropy", "fit", "full_gradient", "hits",
+    "means", "objective_of", "own_steps", "squared_error",
 ]  # fmt: skip

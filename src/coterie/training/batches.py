@@ -1,4 +1,4 @@
-"""Mini-batches of many clients side by side: ragged clients keep exactly the batches they would have alone."""
+"""Mini-batches of many clients side by side: ragged clients keep the batches they would have alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from coterie.training.keys import Keys, shuffled
 class Batch:
     """One step's batches of the first ``a`` rows (those that still have a step to do).
 
-    ``positions: (a, B)`` into the clients' flat data, ``sizes: (a,)`` real examples in each batch (padding repeats the
-    batch's first example) and ``weights: (a, B)``, which are 1/size for real examples and 0 for padding.
+    ``positions: (a, B)`` into the clients' flat data, ``sizes: (a,)`` real examples in each batch (padding
+    repeats the batch's first example) and ``weights: (a, B)``, which are 1/size for real examples and 0 for
+    padding.
     """
 
     step: int
@@ -35,9 +36,9 @@ class Batch:
 class BatchPlan:
     """All batches of one local training of k clients.
 
-    ``counts: (k,)`` examples per client and ``starts: (k,)`` their first flat position. Every example is used once per
-    epoch, and the last batch of an epoch has what is left (unless ``drop_last`` leaves at least one batch). Rows are
-    served by falling number of steps: ``order: (k,)`` says which row comes first.
+    ``counts: (k,)`` examples per client and ``starts: (k,)`` their first flat position. Every example is used
+    once per epoch, and the last batch of an epoch has what is left (unless ``drop_last`` leaves at least one
+    batch). Rows are served by falling number of steps: ``order: (k,)`` says which row comes first.
     """
 
     def __init__(
@@ -67,7 +68,8 @@ class BatchPlan:
         self._batch_size = int(min(batch_size, counts.max(initial=1)))
         self._dtype, self._device = dtype, torch.device(device)
         self._first = np.cumsum(self._counts) - self._counts
-        self._order = np.zeros(int(self._counts.sum()), dtype=np.int64)  # every row's examples as in its present epoch
+        # every row's examples in the order of the epoch it has come to
+        self._order = np.zeros(int(self._counts.sum()), dtype=np.int64)
         self._epoch = np.full(len(counts), -1)
 
     @property

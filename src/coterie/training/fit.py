@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -46,6 +46,8 @@ def batch_gradient(
     leaves = {name: tensors[name].detach().requires_grad_() for name in names}
     outputs = stack.forward({**tensors, **leaves}, inputs, train=train, sizes=sizes, keys=keys)
     losses = (objective(outputs, targets) * weights).sum(1)
+    if not names:  # the part to train is empty
+        return {}, losses.detach()
     gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
     filled = {
         name: torch.zeros_like(leaves[name]) if gradient is None else gradient.contiguous()
@@ -69,13 +71,13 @@ def fit(
     prox_place: ProxPlace = "gradient",
     only: str = "all",
 ) -> Fitted:
-    """Train rows ``models: (k,)`` on ``data`` of k clients by the batches of ``plan``; the input is not changed.
+    """Train rows ``models: (k,)`` on ``data`` of k clients by the batches of ``plan``; the input stays.
 
     ``strength: (k,)`` times ``theta - anchor`` is added to the gradient where an ``anchor: (k,)`` is given.
     """
     order = torch.from_numpy(plan.order)
     sorted_rows = bool((order == torch.arange(len(order))).all())
-    working = models.clone() if sorted_rows else models[order].clone()
+    working = models.clone() if sorted_rows or models.common else models[order]
     working.materialise()
     pull = None
     if anchor is not None and strength is not None and bool((strength != 0).any()):
@@ -84,7 +86,7 @@ def fit(
     optimiser = Optimiser(settings, lr, pull)
     names = models.layout.part(only)
     keys = dropout_keys[order.to(dropout_keys.device)]
-    fused = stack.executor == "stacked" and optimiser.fusible
+    fused = stack.executor == "stacked" and optimiser.fusible and len(names) > 0
     for batch in plan:
         tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
         inputs, targets = data.batch(batch.positions)
@@ -95,7 +97,7 @@ def fit(
                 {**tensors, **leaves}, inputs, train=True, keys=step_keys(keys[: batch.active], batch.step),
                 sinks=Sinks(buffers, settings.momentum),
             )  # fmt: skip
-            (objective(outputs, targets) * batch.weights).sum().backward()
+            torch.autograd.backward((objective(outputs, targets) * batch.weights).sum())
             optimiser.update_from(working.tensors, buffers)
             continue
         gradients, _ = batch_gradient(
@@ -118,8 +120,8 @@ def step_keys(keys: Tensor, step: int) -> Tensor:
 class Step:
     """One step of a method's own loop.
 
-    ``rows`` are the clients that still train, those with most steps first (a full slice where that changes nothing);
-    ``inputs: (a, B, ...)``, ``gradient`` and whatever the method adds to it are aligned to them.
+    ``rows`` are the clients that still train, those with most steps first (a full slice where that changes
+    nothing); ``inputs: (a, B, ...)``, ``gradient`` and whatever the method adds to it are aligned to them.
     """
 
     number: int
@@ -130,14 +132,20 @@ class Step:
     sizes: Tensor
     keys: Tensor
     optimiser: Optimiser
+    buffers: dict[str, Tensor] = field(default_factory=dict)  # batch statistics after the last gradient
 
     def update(self, theta: Models, gradient: Models) -> Models:
         """Apply the optimiser's step to the active rows of ``theta: (k,)``, in place, and return it.
 
-        ``gradient: (a,)`` holds one row for each active client and is used up.
+        ``gradient: (a,)`` holds one row for each active client and is used up. A stack that some state owns
+        is left as it is, and a changed copy returned.
         """
+        if theta.owned:
+            theta = theta.clone()
         theta.materialise()
         own = theta[self.rows]
+        for name in self.buffers.keys() & own.tensors.keys():
+            own.tensors[name].copy_(self.buffers[name])
         gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters()}
         self.optimiser.update(own.tensors, gradients)
         if not isinstance(self.rows, slice):

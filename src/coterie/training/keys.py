@@ -1,13 +1,13 @@
 """Random numbers keyed by (seed, client name, round, purpose), never by the order of calls.
 
-A key is a 64-bit number; draws are hashes of (key, counter), so they come out the same whatever the engine, the chunk
-or the executor, and are computed for all clients at once.
+A key is a 64-bit number; draws are hashes of (key, counter), so they come out the same whatever the engine,
+the chunk or the executor, and are computed for all clients at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from hashlib import blake2b
 
 import numpy as np
@@ -26,7 +26,7 @@ def mix(value: Keys) -> Keys:
     return value ^ (value >> np.uint64(31))
 
 
-@lru_cache(maxsize=None)
+@cache
 def word(text: str) -> int:
     """A text as a 64-bit number."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """``outputs: (k, B, C)`` and classes ``targets: (k, B)`` -> ``(k, B)``."""
-    loss = F.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1), reduction="none")
-    return loss.view(targets.shape)
+    flat = outputs.reshape(-1, outputs.shape[-1])
+    return functional.cross_entropy(flat, targets.reshape(-1), reduction="none").view(targets.shape)
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """``outputs: (k, B, t)`` and ``targets: (k, B, t)`` or ``(k, B)`` -> ``(k, B)``, the mean over the t targets."""
+    """``outputs: (k, B, t)``, ``targets: (k, B, t)`` or ``(k, B)`` -> ``(k, B)``, the mean over t."""
     return (outputs - targets.reshape(outputs.shape)).square().mean(-1)
 
 

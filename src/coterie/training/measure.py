@@ -31,16 +31,20 @@ def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def means(stack: Stack, models: Models, data: ClientData, statistics: dict[str, Statistic]) -> dict[str, Tensor]:
-    """The mean of each statistic over each client's examples, ``(k,)`` float64; NaN for a client without examples.
+def means(
+    stack: Stack, models: Models, data: ClientData, statistics: dict[str, Statistic]
+) -> dict[str, Tensor]:
+    """The mean of each statistic over each client's examples, ``(k,)`` float64; NaN for a client without.
 
-    ``models: (k,)``, one row for each client of ``data``, in evaluation mode. Clients that share one stored row are
-    evaluated as one long batch.
+    ``models: (k,)``, one row for each client of ``data``, in evaluation mode. Clients that share one stored
+    row are evaluated as one long batch.
     """
     if models.common:
         return _means_of_common(stack, models, data, statistics)
     counts, starts = _counts(data)
-    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device)
+    plan = SequentialPlan(
+        counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device
+    )
     order = torch.from_numpy(plan.order).to(models.device)
     identity = bool((order == torch.arange(len(order), device=order.device)).all())
     ordered = models if identity else models[order]
@@ -88,10 +92,15 @@ def full_gradient(
     ``weights``, flat over the clients' examples, replaces the factor 1/n of each example.
     """
     counts, starts = _counts(data)
-    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=models.dtype, device=models.device)
+    plan = SequentialPlan(
+        counts, starts, _batch_size(data, len(models)), dtype=models.dtype, device=models.device
+    )
     order = torch.from_numpy(plan.order).to(models.device)
     ordered = models[order]
-    total = {name: torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) for name, tensor in ordered.tensors.items()}
+    total = {
+        name: torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        for name, tensor in ordered.tensors.items()
+    }
     n = data.n.to(models.device)[order].clamp(min=1)
     for batch in plan:
         inputs, targets = data.batch(batch.positions)

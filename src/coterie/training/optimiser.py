@@ -1,4 +1,4 @@
-"""SGD and Adam on rows: ``torch.optim``'s arithmetic for k models at once, with a pull of strength s_k per row."""
+"""SGD and Adam on rows: ``torch.optim``'s arithmetic for k models at once, with a pull s_k per row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Pull:
-    """The proximal pull ``strength * (theta - anchor)``: ``strength: (k,)``, ``anchor: (k, *shape)`` per tensor."""
+    """The proximal pull ``strength * (theta - anchor)``: ``strength: (k,)``, ``anchor: (k, *shape)``.
+
+    Its place is the gradient (inside momentum) or after momentum. FEDORA's released code applies it after the
+    optimiser's step, but to theta as it was before the step, which is the same.
+    """
 
     anchor: Tensors
     strength: Tensor
@@ -42,12 +46,12 @@ class Optimiser:
 
     @torch.no_grad()
     def update(self, theta: Tensors, gradients: Tensors) -> None:
-        """One step, in place. ``theta`` holds all rows, ``gradients`` those of the a active ones (and is used up)."""
+        """One step, in place. ``theta`` holds all rows, ``gradients`` the a active ones (and is used up)."""
         self.steps += 1
         if self.pull is not None and self.pull.place == "gradient":
             for name, gradient in gradients.items():
                 gradient.add_(self.pull.of(name, theta[name][: len(gradient)], len(gradient)))
-        if self.settings.clip is not None:
+        if self.settings.clip is not None and gradients:
             clip_rows(list(gradients.values()), self.settings.clip)
         for name, gradient in gradients.items():
             own = theta[name][: len(gradient)]
@@ -56,10 +60,12 @@ class Optimiser:
                 late = self.pull.of(name, own, len(gradient))
             if self.settings.weight_decay:
                 gradient.add_(own, alpha=self.settings.weight_decay)
-            if self.settings.optimizer == "adam":
-                self._adam(name, own, gradient, late)
-            else:
-                self._sgd(name, own, gradient, late)
+            direction = (
+                self._adam(name, gradient) if self.settings.optimizer == "adam" else self._sgd(name, gradient)
+            )
+            own.add_(direction, alpha=-self.lr)
+            if late is not None:
+                own.add_(late, alpha=-self.lr)
 
     @property
     def fusible(self) -> bool:
@@ -67,7 +73,7 @@ class Optimiser:
         return self.settings.optimizer == "sgd" and self.settings.clip is None and not self.settings.nesterov
 
     def sinks(self, theta: Tensors, names: tuple[str, ...], active: int) -> dict[str, Tensor]:
-        """For each name the buffer that the backward pass adds the gradient to, scaled by ``momentum`` before."""
+        """For each name the buffer to which the backward pass adds the gradient."""
         return {name: self._buffer("momentum", name, theta[name])[:active] for name in names}
 
     @torch.no_grad()
@@ -100,38 +106,26 @@ class Optimiser:
             buffers[name] = torch.zeros_like(like)
         return buffers[name][: len(like)]
 
-    def _sgd(self, name: str, own: Tensor, gradient: Tensor, late: Tensor | None) -> None:
-        direction = gradient
-        if self.settings.momentum:
-            momentum = self._buffer("momentum", name, gradient)
-            momentum.mul_(self.settings.momentum).add_(gradient)
-            direction = gradient.add_(momentum, alpha=self.settings.momentum) if self.settings.nesterov else momentum
-        own.add_(direction, alpha=-self.lr)
-        if late is not None:
-            own.add_(late, alpha=-self.lr)
+    def _sgd(self, name: str, gradient: Tensor) -> Tensor:
+        if not self.settings.momentum:
+            return gradient
+        momentum = self._buffer("momentum", name, gradient)
+        momentum.mul_(self.settings.momentum).add_(gradient)
+        return gradient.add_(momentum, alpha=self.settings.momentum) if self.settings.nesterov else momentum
 
-    def _adam(self, name: str, own: Tensor, gradient: Tensor, late: Tensor | None) -> None:
+    def _adam(self, name: str, gradient: Tensor) -> Tensor:
         first, second = self.settings.betas
-        if late is not None and self.pull is not None and self.pull.place == "after_step":
-            own_pull: Tensor | None = late
-        else:
-            own_pull = None
         mean = self._buffer("mean", name, gradient)
         square = self._buffer("square", name, gradient)
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
         correction = (1 - second**self.steps) ** 0.5
         denominator = (square.sqrt() / correction).add_(1e-8)
-        direction = torch.div(mean, denominator).mul_(1 / (1 - first**self.steps))
-        if late is not None and own_pull is None:
-            direction.add_(late)
-        own.add_(direction, alpha=-self.lr)
-        if own_pull is not None:
-            own.add_(own_pull, alpha=-self.lr)
+        return torch.div(mean, denominator).mul_(1 / (1 - first**self.steps))
 
 
 def clip_rows(gradients: Sequence[Tensor], limit: float) -> None:
-    """Scale each row's gradient, in place, to a norm of at most ``limit`` (as ``torch.nn.utils.clip_grad_norm_``)."""
+    """Scale each row's gradient, in place, to a norm of at most ``limit`` (as torch's clip_grad_norm_)."""
     squares = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients]).sum(0)
     scale = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
     for gradient in gradients:

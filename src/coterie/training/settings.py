@@ -14,8 +14,8 @@ ProxPlace = Literal["gradient", "after_momentum", "after_step"]
 class Schedule:
     """The learning rate over rounds: a factor on ``lr``.
 
-    ``constant``; ``cosine`` to zero over all rounds; ``step``: times ``factor`` at each of ``milestones`` (rounds, from
-    1, or fractions of all rounds below 1); ``exponential``: times ``factor`` each round.
+    ``constant``; ``cosine`` to zero over all rounds; ``step``: times ``factor`` at each of ``milestones``
+    (rounds, from 1, or fractions of all rounds below 1); ``exponential``: times ``factor`` each round.
     """
 
     kind: Literal["constant", "cosine", "step", "exponential"] = "constant"

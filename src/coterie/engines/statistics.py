@@ -1,0 +1,60 @@
+"""Where the models' buffers (batch statistics) live: averaged with the models, at the clients, or at the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from coterie.contract import Site
+from coterie.engines.bank import Column, SiteBank
+from coterie.models import Models
+
+_OWN = "own buffers"  # no attribute of a site can have this name
+
+
+class Statistics:
+    """Applies the policy ``buffers`` of the settings to what clients receive and return.
+
+    ``average``: buffers travel with the models. ``local``: a client puts its own ones, those of the last model that it
+    returned, into every model that it receives. ``server``: the server's ones never change, and come with its models.
+    Under the last two no buffer of a client leaves it; the server sees the initial ones.
+    """
+
+    def __init__(self, bank: SiteBank, theta: Models) -> None:
+        layout = replace(theta.layout, parameters=())
+        self._initial = Models(layout, {name: theta.tensors[name] for name in layout.buffers})
+        self._active = bool(layout.buffers) and layout.policy != "average"
+        self._local = self._active and layout.policy == "local"
+        if self._local:
+            bank.columns[_OWN] = Column(bank.K, default=self._initial)
+
+    def arrive(self, site: Site, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What the clients see of ``values``."""
+        if not self._local:
+            return dict(values)
+        own = getattr(site, _OWN)
+        return {name: _with(value, own) for name, value in values.items()}
+
+    def leave(self, site: Site, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What leaves the clients of ``values``; under ``local`` their buffers stay behind as state."""
+        if not self._active:
+            return dict(values)
+        for value in values.values():
+            if self._local and isinstance(value, Models) and value.layout.buffers and len(value.lead) == 1:
+                kept = {name: value.tensors[name] for name in self._initial.layout.buffers}
+                setattr(site, _OWN, Models(self._initial.layout, kept))
+        return {name: _with(value, self._initial) for name, value in values.items()}
+
+
+def _with(value: Any, buffers: Models) -> Any:
+    """Models with other buffers, one row each or one row for all; anything else as it is."""
+    if not isinstance(value, Models) or not value.layout.buffers:
+        return value
+    tensors = dict(value.tensors)
+    for name, tensor in buffers.tensors.items():
+        row = tensor.unsqueeze(1) if len(value.lead) == 2 else tensor
+        tensors[name] = row.expand(*value.lead, *value.layout.shapes[name])
+    replaced = Models(value.layout, tensors)
+    replaced.owned = value.owned
+    return replaced
