@@ -205,6 +205,8 @@ class Recording(Simulation):
         super().__init__(*arguments)
 
     def _call(self, method: Any, site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
+        received = {name: value.clone() for name, value in payload.items()}
         returned = super()._call(method, site, payload)
-        self.calls.append(Call(method.__name__, site, dict(payload), returned))
+        answers = {name: value.clone() for name, value in returned.items()}
+        self.calls.append(Call(method.__name__, site, received, answers))
         return returned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_going_on_from_any_round_changes_nothing(name: str, variant: str | None,
 def test_a_checkpoint_goes_back_as_well() -> None:
     sim = begun("ditto", None)
     sim.advance()
-    early = sim.state_dict()
+    early = deepcopy(sim.state_dict())
     first = [comparable(report) for report in run(sim)]
     sim.load_state_dict(early)
     assert [comparable(report) for report in run(sim)] == first

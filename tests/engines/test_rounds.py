@@ -157,7 +157,7 @@ def test_when_every_client_fails_the_run_has_diverged(name: str) -> None:
         sim.advance()
     assert same(saved(sim)["bank"], before["bank"])
     assert same(saved(sim)["server"], before["server"])
-    assert torch.equal(personal(sim), personal(sim))  # and the models of the last good round can be read
+    assert same(personal(sim), personal(sim))  # and models can still be read
 
 
 def test_absent_and_failing_together_are_a_divergence_too() -> None:

@@ -135,7 +135,7 @@ class SiteBank:
         """Stage a value for ``clients: (k,)``; ``capacity`` are all clients of the ask, for which room is made."""
         with self._lock:
             self.shapes.pop(name, None)
-            if isinstance(value, dict | list | tuple):
+            if isinstance(value, dict) or _nested(value):
                 self.shapes[name] = _shape(value, name)
             for leaf, part in _leaves(value, name):
                 self._stage(leaf, clients, _as_rows(part, len(clients), name), capacity, call)
@@ -278,8 +278,8 @@ def _storage(values: Rows, count: int) -> Rows:
 
 
 def _as_rows(value: Any, k: int, name: str) -> Rows:
-    """A value with one row for each of k clients; a number or a text counts for all of them."""
-    if isinstance(value, Models | Tensor) and not (isinstance(value, Tensor) and value.ndim == 0):
+    """A value with one row for each of k clients (texts in a list); a number or a text counts for all of them."""
+    if isinstance(value, Models | list) or (isinstance(value, Tensor) and value.ndim > 0):
         if len(value) != k:
             raise ValueError(f"site.{name} needs one row for each of the {k} clients, not {len(value)}")
         return value
@@ -292,11 +292,17 @@ def _as_rows(value: Any, k: int, name: str) -> Rows:
     raise TypeError(f"site.{name} cannot hold {type(value).__name__}")
 
 
+def _nested(value: Any) -> bool:
+    """Whether a list holds several values, and not one text for each client."""
+    texts = isinstance(value, list) and bool(value) and all(isinstance(entry, str) for entry in value)
+    return isinstance(value, list | tuple) and not texts
+
+
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for key, entry in value.items():
             yield from _leaves(entry, f"{name}/{key}")
-    elif isinstance(value, list | tuple):
+    elif _nested(value):
         for position, entry in enumerate(value):
             yield from _leaves(entry, f"{name}/{position}")
     else:
@@ -306,7 +312,7 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _shape(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return {key: _shape(entry, f"{name}/{key}") for key, entry in value.items()}
-    if isinstance(value, list | tuple):
+    if _nested(value):
         return [_shape(entry, f"{name}/{position}") for position, entry in enumerate(value)]
     return name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from pickle import PickleError
@@ -109,7 +110,8 @@ def save(path: Path, engine: Simulation) -> None:
     except OSError as error:
         raise CoterieError(f"the checkpoint {path} cannot be written ({error}); free space or choose another output") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def load(path: Path, engine: Simulation) -> None:
@@ -124,9 +126,14 @@ def load(path: Path, engine: Simulation) -> None:
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, BadZipFile, PickleError) as error:
         problem = f"is damaged ({type(error).__name__})"
         raise CoterieError(f"the checkpoint {path} {problem}; delete it to start this part anew") from error
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise CoterieError(f"the checkpoint {path} has an unknown format; it was written by another version of Coterie")
-    engine.load_state_dict(_on_cpu_indices(state))
+    try:
+        if not isinstance(state, dict) or state["format"] != FORMAT:
+            raise KeyError("format")
+        engine.load_state_dict(_on_cpu_indices(state))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise CoterieError(
+            f"the checkpoint {path} has an unknown format; it was written by another version of Coterie, or for another purpose"
+        ) from error
 
 
 def _on_cpu_indices(state: dict[str, Any]) -> dict[str, Any]:

@@ -98,5 +98,5 @@ class Snapshot:
                 raw.tofile(file)
 
 
-def _address(models: Models) -> int:
-    return next(iter(models.tensors.values())).data_ptr()
+def _address(models: Models) -> list[int]:
+    return [tensor.data_ptr() for tensor in models.tensors.values()]

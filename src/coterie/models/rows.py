@@ -107,7 +107,7 @@ class Models:
     @overload
     def __getitem__(self, rows: Rows) -> Models: ...
     def __getitem__(self, rows: str | Rows) -> Models:
-        """``theta[rows]``: rows (an integer keeps the axis); ``theta["head"]``, ``theta["body"]``: columns."""
+        """``theta[rows]``: rows (an int keeps the axis); ``theta["head"]``, ``theta["body"]``: columns."""
         if isinstance(rows, str):
             names = self.layout.part(rows)
             layout = replace(

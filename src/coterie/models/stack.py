@@ -136,7 +136,15 @@ class Stack:
         return torch_vmap(self._call)(dict(tensors), inputs)
 
     def _call(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        output: Tensor = functional_call(self._replica, tensors, (inputs,))
+        try:
+            output: Tensor = functional_call(self._replica, tensors, (inputs,))
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise CoterieError(
+                "batch normalisation cannot train on a batch of one example, which a client's last batch is here; "
+                "set training.drop_last or another training.batch_size, or leave out clients with one example"
+            ) from error
         return output
 
     def _loop(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor | None) -> Tensor:

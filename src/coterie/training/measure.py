@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ def _means_of_common(
 ) -> dict[str, Tensor]:
     one = {name: tensor[:1] for name, tensor in models.tensors.items()}
     first, total = int(data.offsets[0]), data.total
-    width = max(1, BATCH_BUDGET // max(1, data.inputs[0].numel())) if total else 1
+    width = max(1, BATCH_BUDGET // max(1, prod(data.feature_shape))) if total else 1
     collected: dict[str, list[Tensor]] = {name: [] for name in statistics}
     for begin in range(0, total, width):
         positions = torch.arange(begin, min(begin + width, total), device=data.offsets.device) + first
@@ -120,4 +121,4 @@ def _counts(data: ClientData) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _batch_size(data: ClientData, rows: int) -> int:
-    return max(1, min(512, BATCH_BUDGET // max(1, rows * data.inputs[0].numel())))
+    return max(1, min(512, BATCH_BUDGET // max(1, rows * prod(data.feature_shape))))
