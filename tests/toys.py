@@ -168,7 +168,7 @@ def personal(sim: Simulation) -> Tensor:
 def models_like(sim: Simulation, rows: Any) -> Models:
     """Models of a one-tensor architecture from a table ``(r, d)``."""
     (name,) = sim.stack.layout.parameters
-    return Models(sim.stack.layout, {name: torch.as_tensor(rows, dtype=torch.float64)})
+    return Models(sim.stack.layout, {name: torch.as_tensor(rows, dtype=torch.float64).clone()})
 
 
 def same(a: Any, b: Any) -> bool:

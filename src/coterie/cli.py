@@ -37,9 +37,7 @@ app = typer.Typer(
     ),
 )
 
-ConfigArgument = Annotated[
-    str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or the name of a preset.")
-]
+ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or the name of a preset.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -86,15 +84,11 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Run directory; default: runs/<name>-<n>.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing run directory.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run directory.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Print the resolved configuration and what it will cost; train nothing."
-        ),
+        typer.Option("--dry-run", help="Print the resolved configuration and what it will cost; train nothing."),
     ] = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -129,9 +123,7 @@ def run(
 
 @app.command()
 def resume(
-    directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The run directory of an interrupted experiment.")
-    ],
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of an interrupted experiment.")],
     data_dir: DataDir = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -144,9 +136,7 @@ def resume(
     console = _console()
     with _friendly(debug, data_dir):
         experiment = _loaded(console, quiet)
-        _print_result(
-            console, experiment.resume(directory, data_dir=data_dir, console=None if quiet else console)
-        )
+        _print_result(console, experiment.resume(directory, data_dir=data_dir, console=None if quiet else console))
 
 
 @app.command()
@@ -157,9 +147,7 @@ def show(
     seed: Annotated[
         int | None, typer.Option(help="Which seed's division; default: the first of the configuration.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Also write the plot of classes by client to this page.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the plot of classes by client to this page.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -188,9 +176,7 @@ def show(
             table.add_row(*map(_cell, row))
         console.print(table)
         if len(frame) > MANY_CLIENTS:
-            console.print(
-                f"and {len(frame) - MANY_CLIENTS} more; --json lists all", style="dim", highlight=False
-            )
+            console.print(f"and {len(frame) - MANY_CLIENTS} more; --json lists all", style="dim", highlight=False)
         console.print(class_grid(federation))
         shape = " x ".join(map(str, federation.feature_shape))
         console.print(
@@ -238,9 +224,7 @@ def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
 
         found = {"sources": dict(available_sources()), "rules": dict(available_rules())}
         if as_json:
-            _print_json(
-                {kind: [{"name": n, "about": a} for n, a in items.items()] for kind, items in found.items()}
-            )
+            _print_json({kind: [{"name": n, "about": a} for n, a in items.items()] for kind, items in found.items()})
             return
         for title, key, items in (
             ("source", "federation.source", found["sources"]),
@@ -283,9 +267,7 @@ def presets(
         for preset in found:
             table.add_row(preset.name, preset.description)
         console.print(table)
-        console.print(
-            "Run one: coterie run NAME. See one: coterie presets NAME", style="dim", highlight=False
-        )
+        console.print("Run one: coterie run NAME. See one: coterie presets NAME", style="dim", highlight=False)
 
 
 @contextmanager
@@ -344,9 +326,7 @@ def _print_json(value: Any) -> None:
 def _print_result(console: Console, result: Any) -> None:
     console.print()
     console.print(result.table())
-    console.print(
-        f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True
-    )
+    console.print(f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True)
     if result.diverged:
         raise CoterieError(f"not every run reached its end: {'; '.join(result.diverged)}")
 

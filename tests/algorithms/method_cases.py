@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toys import Call
 
 from coterie.contract import Algorithm, available_algorithms, make_algorithm
+from toys import Call
 
 Options = Mapping[str, Any]
 Distance = Callable[[str], Tensor]  # squared distance to something received, by name
-Term = Callable[[Algorithm, Call, Distance], Tensor | float]
+Term = Callable[[Algorithm, Call, int, Distance], Tensor | float]
 
 
 def none(*_: Any) -> float:
     return 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """Facts about one method (or one variant).
 
     ``limits``: options under which it is another method, with that method's options. ``terms``: what is added to the
-    loss for the model under this name (an answer, or ``theta`` for the client's own). ``anchored``: options with
+    loss of client i for the model under this name (an answer, or ``theta`` for the client's own). ``anchored``: options with
     strength x learning rate = 1 for a given rate, and the received name of the anchor. ``traffic``: models per client
     and round, down and up. ``changes``: for every option two settings that differ in it and in what they lead to.
     """
@@ -57,9 +57,8 @@ TUNING = {
 }
 
 
-def lambda_k(call: Call) -> Tensor:
-    strength: Tensor = call.site.lambda_k
-    return strength
+def lambda_k(call: Call, client: int) -> float:
+    return float(call.site.lambda_k[client])
 
 
 FEDORA_CHANGES: dict[str, tuple[Options, Options]] = {
@@ -80,7 +79,6 @@ FEDORA_CHANGES: dict[str, tuple[Options, Options]] = {
     "factor": ({}, {"factor": 0.7}),
     "prox_place": ({"prox_place": "gradient"}, {"prox_place": "after_step"}),
 }
-ONLY_ITSELF = {"topk": 1, "self_loop": True}  # nobody is nearer than oneself: W = I
 
 CASES = [
     Case("local", traffic=(0, 0), terms={"theta": none}, limits=(({}, "local", {}),), alone={}),
@@ -88,27 +86,30 @@ CASES = [
     Case(
         "fedavg-ft",
         terms={"w": none},
-        limits=(({"epochs_ft": 0}, "fedavg", {}), ({"epochs_ft": 0, "weights": "uniform"}, "fedavg", {"weights": "uniform"})),
+        limits=(
+            ({"epochs_ft": 0}, "fedavg", {}),
+            ({"epochs_ft": 0, "weights": "uniform"}, "fedavg", {"weights": "uniform"}),
+        ),
         alone={"epochs_ft": 0},
         changes={**WEIGHTS, **TUNING},
     ),
     Case(
         "fedprox",
-        terms={"w": lambda a, call, to: a.mu / 2 * to("w")},  # type: ignore[attr-defined]
+        terms={"w": lambda a, call, i, to: a.mu / 2 * to("w")},  # type: ignore[attr-defined]
         limits=(({"mu": 0.0}, "fedavg", {}),),
         alone={"mu": 0.0},
         changes={**WEIGHTS, "mu": ({}, {"mu": 0.3}), "prox_place": ({}, {"prox_place": "after_momentum"})},
     ),
     Case(
         "fedprox-ft",
-        terms={"w": lambda a, call, to: a.mu / 2 * to("w")},  # type: ignore[attr-defined]
+        terms={"w": lambda a, call, i, to: a.mu / 2 * to("w")},  # type: ignore[attr-defined]
         limits=(({"mu": 0.0}, "fedavg-ft", {}), ({"epochs_ft": 0}, "fedprox", {})),
         alone={"mu": 0.0, "epochs_ft": 0},
         changes={**WEIGHTS, **TUNING, "mu": ({}, {"mu": 0.3}), "prox_place": ({}, {"prox_place": "after_momentum"})},
     ),
     Case(
         "ditto",
-        terms={"w": none, "theta": lambda a, call, to: a.lambda_ / 2 * to("w")},  # type: ignore[attr-defined]
+        terms={"w": none, "theta": lambda a, call, i, to: a.lambda_ / 2 * to("w")},  # type: ignore[attr-defined]
         limits=(({"lambda": 0.0}, "local", {}),),
         anchored=(lambda lr: {"lambda": 1 / lr}, "w"),
         alone={"lambda": 0.0},
@@ -120,7 +121,7 @@ CASES = [
     ),
     Case(
         "fedamp",
-        terms={"theta": lambda a, call, to: a.lambda_ / (2 * a.alpha) * to("u")},  # type: ignore[attr-defined]
+        terms={"theta": lambda a, call, i, to: a.lambda_ / (2 * a.alpha) * to("u")},  # type: ignore[attr-defined]
         limits=(({"lambda": 0.0}, "local", {}), ({"sigma": 1e-9, "sigma_relative": False, "lambda": 0.0}, "local", {})),
         anchored=(lambda lr: {"lambda": 1 / lr}, "u"),
         alone={"lambda": 0.0},
@@ -134,10 +135,9 @@ CASES = [
     Case(
         "fedora",
         "paper",
-        terms={"theta": lambda a, call, to: lambda_k(call) * to("theta_hat")},
+        terms={"theta": lambda a, call, i, to: lambda_k(call, i) * to("theta_hat")},
         limits=(
             ({"lambda_rule": "constant", "lambda": 0.0}, "local", {}),
-            ({**ONLY_ITSELF, "epsilon": 0.0}, "local", {}),
             ({"alpha": 0.0, "epsilon": 0.0}, "local", {}),
         ),
         anchored=(lambda lr: {"lambda_rule": "constant", "lambda": 0.5 / lr}, "theta_hat"),
@@ -147,7 +147,7 @@ CASES = [
     Case(
         "fedora",
         "released",
-        terms={"theta": lambda a, call, to: lambda_k(call) / 2 * to("theta_hat")},
+        terms={"theta": lambda a, call, i, to: lambda_k(call, i) / 2 * to("theta_hat")},
         limits=(({"lambda_rule": "constant", "lambda": 0.0}, "local", {}),),
         anchored=(lambda lr: {"lambda_rule": "constant", "lambda": 0.5 / lr, "factor": 2.0}, "theta_hat"),
         alone={"lambda_rule": "constant", "lambda": 0.0},

@@ -9,15 +9,28 @@ from typing import Any
 import pytest
 import torch
 from method_cases import CASES, Case, covered, every_case, registered
-from toys import (
-    BATCHES, BLIND, FULL_BATCH, HALF, LINEAR, MLP, Recording, alike, classified, models_like, personal, reordered, run,
-    simulation, state,
-)  # fmt: skip
 
 from coterie.contract import Site
 from coterie.federation.data import ClientData
 from coterie.models import Models
 from coterie.training import TrainingSettings
+from toys import (
+    BATCHES,
+    BLIND,
+    FULL_BATCH,
+    HALF,
+    LINEAR,
+    MLP,
+    Recording,
+    alike,
+    classified,
+    models_like,
+    personal,
+    reordered,
+    run,
+    simulation,
+    state,
+)  # fmt: skip
 
 RAGGED = classified((7, 4, 9, 5, 1, 3, 2, 6))
 MOMENTUM = TrainingSettings(epochs=2, batch_size=3, lr=0.05, momentum=0.9, weight_decay=1e-3)
@@ -286,7 +299,9 @@ def test_every_model_moves(case: Case) -> None:
     for leaf in moved:
         for part, tensor in sim.bank.columns[leaf].rows.parameters():  # type: ignore[union-attr]
             for row in range(8):
-                assert (tensor[row] != theta.tensors[part][row]).any(), f"site.{leaf}.{part} of client {row} did not move"
+                assert (tensor[row] != theta.tensors[part][row]).any(), (
+                    f"site.{leaf}.{part} of client {row} did not move"
+                )
     assert before or moved
 
 
@@ -295,7 +310,7 @@ CHANGES = [(case, option) for case in CASES for option in case.changes]
 
 @pytest.mark.parametrize(("case", "option"), CHANGES, ids=[f"{case.id}-{option}" for case, option in CHANGES])
 def test_every_option_matters(case: Case, option: str) -> None:
-    make = {k: v for k, v in case.changes[option][0].items()}, {k: v for k, v in case.changes[option][1].items()}
+    make = dict(case.changes[option][0]), dict(case.changes[option][1])
     results = []
     for options in make:
         algorithm = case.make(**options) if "variant" not in options else replace_variant(case, options)
@@ -347,6 +362,8 @@ def test_only_those_who_take_part_communicate(case: Case) -> None:
     up = table[(table.phase == "train") & (table.direction == "up")]
     d = 4 * 5 + 5 + 5 * 3 + 3
     if case.traffic[1]:
-        assert dict(zip(up.client, up.bytes, strict=True)) == {name: n * case.traffic[1] * d * 8 for name, n in part.items()}
+        assert dict(zip(up.client, up.bytes, strict=True)) == {
+            name: n * case.traffic[1] * d * 8 for name, n in part.items()
+        }
     else:
         assert up.empty

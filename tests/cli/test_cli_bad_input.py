@@ -62,9 +62,7 @@ def test_damaged_data_files_are_named(here: Path) -> None:
     for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"):
         (folder / name).write_bytes(b"\x00\x00\x08\x99")
     (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(b"\x00\x00\x08\x99"))
-    message = error_of(
-        coterie("run", tiny(here), "-s", "federation.source=mnist", "--data-dir", here / "data")
-    )
+    message = error_of(coterie("run", tiny(here), "-s", "federation.source=mnist", "--data-dir", here / "data"))
     assert "train-images-idx3-ubyte" in message
     assert not (here / "runs").exists()
 
@@ -93,9 +91,7 @@ def test_a_page_that_cannot_be_written(here: Path) -> None:
 
 
 def test_a_dry_run_finds_the_same_mistakes(here: Path) -> None:
-    assert "did you mean 'fedora'" in error_of(
-        coterie("run", tiny(here), "--dry-run", "-s", "algorithms=fedoro")
-    )
+    assert "did you mean 'fedora'" in error_of(coterie("run", tiny(here), "--dry-run", "-s", "algorithms=fedoro"))
 
 
 def test_debug_shows_where_it_happened(here: Path) -> None:

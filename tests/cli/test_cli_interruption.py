@@ -72,9 +72,7 @@ def test_killed_and_resumed_is_as_if_never_killed(stopped: Path, uninterrupted: 
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_says_how_to_go_on(
-    number: int, code: int, tmp_path: Path, uninterrupted: Path
-) -> None:
+def test_a_signal_saves_and_says_how_to_go_on(number: int, code: int, tmp_path: Path, uninterrupted: Path) -> None:
     exit_code, errors = interrupt(tmp_path, "local", number)
     assert exit_code == code
     assert errors.strip() == "Stopped after saving; continue with: coterie resume out"

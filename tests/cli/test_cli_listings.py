@@ -78,9 +78,7 @@ def test_show_prints_table_and_grid(tmp_path: Path) -> None:
 
 
 def test_show_for_programs(tmp_path: Path) -> None:
-    shown = json.loads(
-        coterie("show", tiny(tmp_path), "--json", "-s", "federation.partition.clients=3").stdout
-    )
+    shown = json.loads(coterie("show", tiny(tmp_path), "--json", "-s", "federation.partition.clients=3").stdout)
     assert [row["train"] for row in shown["clients"]] == [12, 12, 12]
     assert [row["angle"] for row in shown["clients"]] == [0, 120, 240]
 

@@ -134,17 +134,13 @@ def test_what_must_be_there_is_named() -> None:
 
 @pytest.mark.parametrize("tree", [None, [], "text", 3])
 def test_a_file_without_keys_is_refused(tree: Any) -> None:
-    with pytest.raises(
-        CoterieError, match=r"mine\.yaml must hold keys and values such as 'rounds: 100', not"
-    ):
+    with pytest.raises(CoterieError, match=r"mine\.yaml must hold keys and values such as 'rounds: 100', not"):
         parse_config(tree, where="mine.yaml")
 
 
 @pytest.mark.parametrize("source", ["quikstart", "rotated-mnst", "fedora/rotated-mnits"])
 def test_an_unknown_preset_names_the_nearest(source: str) -> None:
-    with pytest.raises(
-        CoterieError, match=r"there is no preset .*did you mean (quickstart|fedora/rotated-mnist)\?"
-    ):
+    with pytest.raises(CoterieError, match=r"there is no preset .*did you mean (quickstart|fedora/rotated-mnist)\?"):
         load_config(source)
 
 

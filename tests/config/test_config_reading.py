@@ -17,9 +17,7 @@ TREE: dict[str, Any] = {"federation": {"source": "digits", "partition": {"rule":
 
 def test_two_lines_are_enough(tmp_path: Path) -> None:
     path = tmp_path / "my first.yaml"
-    path.write_text(
-        "federation: {source: digits, partition: {rule: rotation, clients: 4}}\nalgorithms: fedora\n"
-    )
+    path.write_text("federation: {source: digits, partition: {rule: rotation, clients: 4}}\nalgorithms: fedora\n")
     config = load_config(path)
     assert config.name == "my-first"
     assert [entry.name for entry in config.algorithms] == ["fedora"]
@@ -56,9 +54,7 @@ def test_every_kind_of_key_survives_writing() -> None:
 
 
 def test_an_entry_changes_only_the_training_keys_that_it_states() -> None:
-    config = parse_config(
-        TREE, ["training={lr: 0.5, epochs: 2}", "algorithms=[{name: ditto, training: {lr: 0.1}}]"]
-    )
+    config = parse_config(TREE, ["training={lr: 0.5, epochs: 2}", "algorithms=[{name: ditto, training: {lr: 0.1}}]"])
     merged = config.training_of(config.algorithms[0])
     assert (merged.lr, merged.epochs) == (0.1, 2)
     assert config.training.lr == 0.5
@@ -160,9 +156,7 @@ class TestFiles:
     def test_a_key_given_twice_is_a_mistake(self, tmp_path: Path) -> None:
         path = tmp_path / "mine.yaml"
         path.write_text("rounds: 3\nseeds: [0]\nrounds: 4\n")
-        assert (
-            self.refuse(path) == f"{path}, line 3, column 1: not valid YAML: the key 'rounds' is given twice."
-        )
+        assert self.refuse(path) == f"{path}, line 3, column 1: not valid YAML: the key 'rounds' is given twice."
 
     def test_an_empty_file_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "mine.yaml"

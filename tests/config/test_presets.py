@@ -43,9 +43,7 @@ def test_quickstart_is_as_fixed() -> None:
         ("four-clients", "mnist", 4, None),
     ],
 )
-def test_fedora_presets_have_the_published_settings(
-    name: str, source: str, clients: int, big: int | None
-) -> None:
+def test_fedora_presets_have_the_published_settings(name: str, source: str, clients: int, big: int | None) -> None:
     config = load_config(f"fedora/{name}")
     partition = config.federation.partition.model_dump()
     assert (config.federation.source, partition["clients"], partition["big_client"]) == (source, clients, big)

@@ -70,9 +70,7 @@ def test_a_python_without_virtual_environments_is_refused(
     module: str, bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = importlib.util.find_spec
-    monkeypatch.setattr(
-        bootstrap.importlib.util, "find_spec", lambda name: None if name == module else there(name)
-    )
+    monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: None if name == module else there(name))
     with pytest.raises(SystemExit) as stop:
         bootstrap.main(["test"])
     assert stop.value.code == 2

@@ -17,9 +17,7 @@ from .blocks import ROOT
 
 DOCS = ROOT / "docs"
 BUILT_IN = {
-    name: cls
-    for name, cls in available_algorithms().items()
-    if cls.__module__.startswith("coterie.algorithms")
+    name: cls for name, cls in available_algorithms().items() if cls.__module__.startswith("coterie.algorithms")
 }
 
 
@@ -38,9 +36,7 @@ def test_each_algorithm_has_a_page_with_its_options(name: str) -> None:
     assert page.exists(), f"docs/algorithms/{name}.md is missing"
     options = {field.name.rstrip("_") for field in fields(BUILT_IN[name])} - {"variant"}
     assert options <= named(page), f"{page.name} does not mention {sorted(options - named(page))}"
-    table = re.search(
-        r"<!-- options: .*?-->\n\n(.*?)\n\n", page.read_text(encoding="utf-8") + "\n\n", re.DOTALL
-    )
+    table = re.search(r"<!-- options: .*?-->\n\n(.*?)\n\n", page.read_text(encoding="utf-8") + "\n\n", re.DOTALL)
     listed = set(re.findall(r"^\| `(\w+)`", table[1], re.MULTILINE)) if table else set()
     assert listed == options, "the table of options is not the list of options"
     assert set(BUILT_IN[name].variants) <= named(page)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toys import BLIND, LINEAR, LOCATION, Recording, classified, located, models_like, run, simulation
 
 from coterie.contract import Algorithm, Server, Site, broadcast, mixture, pick
 from coterie.models import Models
+from toys import BLIND, LINEAR, LOCATION, Recording, classified, located, models_like, run, simulation
 
 THREE = located([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 DOUBLE = 8
@@ -66,7 +66,9 @@ CHUNKS = pytest.mark.parametrize("chunk", [1, 2, 3])
 
 @CHUNKS
 def test_broadcast_reaches_every_client_whole(chunk: int) -> None:
-    sim = posted(lambda server, cohort: {"w": broadcast(server.bank[1]), "z": broadcast(torch.arange(4.0))}, chunk=chunk)
+    sim = posted(
+        lambda server, cohort: {"w": broadcast(server.bank[1]), "z": broadcast(torch.arange(4.0))}, chunk=chunk
+    )
     assert received(sim, "w").tolist() == [[2.0, 3.0]] * 3
     assert received(sim, "z").tolist() == [[0.0, 1.0, 2.0, 3.0]] * 3
     assert bytes_of(sim, "down") == [2 * DOUBLE] * 3

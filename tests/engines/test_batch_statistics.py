@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from toys import FULL_BATCH, NORMED, Recording, classified, run, same, saved, simulation
 
 from coterie.contract import Algorithm, Site, available_algorithms
 from coterie.engines import checkpoint
+from toys import FULL_BATCH, NORMED, Recording, classified, run, same, saved, simulation
 
 FEDERATION = classified((7, 4, 9, 5))
 MEAN, COUNT = "2.running_mean", "2.num_batches_tracked"
@@ -115,7 +115,11 @@ def test_own_steps_move_statistics_too() -> None:
             site.theta = theta
             return {}
 
-    sims = [simulation(FEDERATION, a, NORMED, rounds=2, training=FULL_BATCH, chunk=c) for a in (Own(), "local") for c in (1, 4)]
+    sims = [
+        simulation(FEDERATION, a, NORMED, rounds=2, training=FULL_BATCH, chunk=c)
+        for a in (Own(), "local")
+        for c in (1, 4)
+    ]
     for sim in sims:
         run(sim)
     for name, tensor in sims[-1].report_models().tensors.items():

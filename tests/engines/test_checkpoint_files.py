@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from toys import HALF, LINEAR, MLP, classified, run, same, saved, simulation
 
 from coterie.contract import available_algorithms, make_algorithm
 from coterie.engines import RoundReport, Simulation, checkpoint
 from coterie.errors import CoterieError
+from toys import HALF, LINEAR, MLP, classified, run, same, saved, simulation
 
 FEDERATION = classified((7, 4, 9, 5, 6))
 VARIANTS = [(n, v) for n, cls in available_algorithms().items() for v in (cls.variants or [None])]
@@ -97,12 +97,12 @@ def test_a_damaged_file(file: Path, at: int) -> None:
     content[start : start + 16] = bytes(255 - byte for byte in content[start : start + 16])
     file.write_bytes(content)
     after = begun("fedora", "paper")
+    message = ""
     try:
         checkpoint.load(file, after)
     except CoterieError as error:
-        assert "fedora.pt" in str(error)
-    else:
-        assert same(saved(after), saved(before))
+        message = str(error)
+    assert "fedora.pt" in message if message else same(saved(after), saved(before))
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04" + bytes(100)])

@@ -12,7 +12,10 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-MODELS = [ModelSpec("mlp", {"hidden": [16], "dropout": 0.2}), ModelSpec("cnn", {"channels": [4], "hidden": 8, "batch_norm": True})]
+MODELS = [
+    ModelSpec("mlp", {"hidden": [16], "dropout": 0.2}),
+    ModelSpec("cnn", {"channels": [4], "hidden": 8, "batch_norm": True}),
+]
 
 
 def run(algorithm: str, model: ModelSpec, device: str) -> Simulation:

@@ -11,9 +11,6 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
-from toys import (
-    BLIND, FULL_BATCH, HALF, LINEAR, LOCATION, MLP, classified, located, models_like, run, saved, simulation,
-)  # fmt: skip
 
 from coterie.contract import Algorithm, Predictor, Server, Site, available_algorithms, broadcast, pick
 from coterie.engines import RoundReport, Simulation, snapshot
@@ -21,6 +18,20 @@ from coterie.evaluation import choose_round
 from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
 from coterie.training import means, objective_of
+from toys import (
+    BLIND,
+    FULL_BATCH,
+    HALF,
+    LINEAR,
+    LOCATION,
+    MLP,
+    classified,
+    located,
+    models_like,
+    run,
+    saved,
+    simulation,
+)  # fmt: skip
 
 FEDERATION = classified((7, 4, 9, 5, 6))
 ALGORITHMS = pytest.mark.parametrize("name", available_algorithms())
@@ -269,9 +280,7 @@ def test_mixtures_of_outputs(chunk: int) -> None:
     (report,) = run(mixing(chunk, [0, 1], combine="outputs"))
     logits = (0.75 * log(3), 0.25 * log(3))
     total = log(exp(logits[0]) + exp(logits[1]))
-    np.testing.assert_allclose(
-        report.evaluations["test"]["loss"], [total - logits[0], total - logits[1]], rtol=1e-12
-    )
+    np.testing.assert_allclose(report.evaluations["test"]["loss"], [total - logits[0], total - logits[1]], rtol=1e-12)
 
 
 @CHUNKS
@@ -359,4 +368,7 @@ def test_offers_for_evaluation_are_booked_apart() -> None:
 
 
 def test_a_single_example_is_measured_alone() -> None:
-    assert run(simulation(one_point([0, 1]), "local", BLIND, rounds=1))[0].evaluations["test"]["accuracy"].tolist() == [1.0, 0.0]
+    assert run(simulation(one_point([0, 1]), "local", BLIND, rounds=1))[0].evaluations["test"]["accuracy"].tolist() == [
+        1.0,
+        0.0,
+    ]

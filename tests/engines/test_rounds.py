@@ -8,10 +8,23 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toys import BATCHES, FULL_BATCH, LOCATION, classified, located, personal, run, same, saved, simulation, state, with_train_inputs
 
 from coterie.contract import Algorithm, Server, Site, available_algorithms
 from coterie.engines import Diverged, Participation, Simulation
+from toys import (
+    BATCHES,
+    FULL_BATCH,
+    LOCATION,
+    classified,
+    located,
+    personal,
+    run,
+    same,
+    saved,
+    simulation,
+    state,
+    with_train_inputs,
+)
 
 FEDERATION = classified((7, 4, 9, 5, 6))
 NAMES = FEDERATION.names
@@ -25,7 +38,9 @@ def cohorts(participation: Participation, K: int, seed: int = 0, rounds: int = 6
 # --- cohorts -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fraction", "K", "m"), [(1.0, 7, 7), (0.5, 7, 3), (0.29, 100, 29), (0.01, 7, 1), (0.25, 25, 6)])
+@pytest.mark.parametrize(
+    ("fraction", "K", "m"), [(1.0, 7, 7), (0.5, 7, 3), (0.29, 100, 29), (0.01, 7, 1), (0.25, 25, 6)]
+)
 def test_uniform_takes_the_floor_but_at_least_one(fraction: float, K: int, m: int) -> None:
     for cohort in cohorts(Participation("uniform", fraction), K):
         assert len(cohort) == m
@@ -94,7 +109,9 @@ def test_a_round_without_answers_changes_nothing(name: str) -> None:
     after = saved(sim)
     torch.testing.assert_close(personal(sim), before, rtol=0, atol=1e-12)
     changing = {"round", "ledger"}
-    assert same({k: v for k, v in kept.items() if k not in changing}, {k: v for k, v in after.items() if k not in changing})
+    assert same(
+        {k: v for k, v in kept.items() if k not in changing}, {k: v for k, v in after.items() if k not in changing}
+    )
 
 
 @ALGORITHMS
@@ -134,7 +151,7 @@ def test_a_failing_client_is_dropped_as_if_it_were_absent(name: str) -> None:
     rounds = 3
     sick = simulation(broken([1]), name, rounds=rounds)
     reports = run(sick)
-    away = simulation(FEDERATION, name, rounds=rounds, absent={r: ("client-1",) for r in range(1, rounds + 1)})
+    away = simulation(FEDERATION, name, rounds=rounds, absent=dict.fromkeys(range(1, rounds + 1), ("client-1",)))
     run(away)
     others = [0, 2, 3, 4]
     torch.testing.assert_close(personal(sick)[others], personal(away)[others], rtol=0, atol=1e-12)
@@ -238,12 +255,16 @@ class Twice(Algorithm):
         return {"theta": site.theta}
 
     def _value(self, site: Site, ask: int) -> Tensor:
-        return torch.where((site.clients == 1) & (self.sick_in == ask) & (site.round == 2), torch.nan, 10.0**ask).double()
+        return torch.where(
+            (site.clients == 1) & (self.sick_in == ask) & (site.round == 2), torch.nan, 10.0**ask
+        ).double()
 
 
 def twice(chunk: int = 3, rounds: int = 2, **options: Any) -> Simulation:
     absent = options.pop("absent", {})
-    return simulation(located([[0.0], [0.0], [0.0]]), Twice(**options), LOCATION, rounds=rounds, chunk=chunk, absent=absent)
+    return simulation(
+        located([[0.0], [0.0], [0.0]]), Twice(**options), LOCATION, rounds=rounds, chunk=chunk, absent=absent
+    )
 
 
 CHUNKS = pytest.mark.parametrize("chunk", [1, 2, 3])
@@ -358,7 +379,7 @@ def test_every_example_counts_once_an_epoch_whatever_the_batch_size() -> None:
     sim = simulation(located([[8.0]] * 4, sizes), "local", LOCATION, rounds=1, training=BATCHES)
     run(sim)
     steps = torch.tensor([2, 2, 2, 4])  # two epochs of ceil(n / 3) batches
-    expected = 8.0 * (1 - 0.8**steps.double())  # one step: theta <- theta - 0.1 * 2 (theta - 8)
+    expected = 8.0 * (1 - 0.8 ** steps.double())  # one step: theta <- theta - 0.1 * 2 (theta - 8)
     torch.testing.assert_close(personal(sim).flatten(), expected)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toys import HALF, LOCATION, classified, located, models_like, run, same, saved, simulation, state
 
 from coterie.contract import Algorithm, Server, Site, available_algorithms, make_algorithm
 from coterie.contract.state import storages
 from coterie.engines import Simulation, checkpoint
 from coterie.models import Models
+from toys import HALF, LOCATION, classified, located, models_like, run, same, saved, simulation, state
 
 FOUR = located([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
 CHUNKS = pytest.mark.parametrize("chunk", [1, 3, 4])
@@ -67,7 +67,10 @@ class Collector(Algorithm):
         site.ints = site.ints - site.clients
         site.theta = site.theta + site.clients.double()
         nest = site.nest
-        site.nest = {"a": [nest["a"][0] + 1.0, {"b": nest["a"][1]["b"] + site.clients}], "c": (site.theta, nest["c"][1])}
+        site.nest = {
+            "a": [nest["a"][0] + 1.0, {"b": nest["a"][1]["b"] + site.clients}],
+            "c": (site.theta, nest["c"][1]),
+        }
         return {"vector": site.vector, "theta": site.theta}
 
 
@@ -159,7 +162,7 @@ def test_undeclared_state_is_named() -> None:
         name = "forgetful"
 
         def round(self, server: Server, cohort: Tensor) -> None:
-            with pytest.raises(AttributeError, match="server.momentum was never set"):
+            with pytest.raises(AttributeError, match=r"server\.momentum was never set"):
                 _ = server.momentum
             server.ask(self.look, cohort)
 

@@ -138,9 +138,7 @@ def test_bad_sections(section: dict[str, Any], message: str) -> None:
 def test_listings() -> None:
     assert list(available_sources()) == ["digits", "fashion-mnist", "mnist"]
     assert list(available_rules()) == ["dirichlet", "iid", "pathological", "rotation"]
-    assert all(
-        text and "\n" not in text for text in [*available_sources().values(), *available_rules().values()]
-    )
+    assert all(text and "\n" not in text for text in [*available_sources().values(), *available_rules().values()])
 
 
 def test_names_are_registered_once() -> None:

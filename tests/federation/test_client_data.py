@@ -12,9 +12,7 @@ from coterie.federation import ClientData
 def shared() -> ClientData:
     """Three clients of 2, 0 and 3 examples whose rows lie scattered in a shared uint8 tensor of 8."""
     inputs = torch.arange(16, dtype=torch.uint8).view(8, 2)
-    return ClientData(
-        inputs, torch.arange(8), torch.tensor([0, 2, 2, 5]), torch.tensor([7, 0, 3, 5, 1]), scale=1 / 255
-    )
+    return ClientData(inputs, torch.arange(8), torch.tensor([0, 2, 2, 5]), torch.tensor([7, 0, 3, 5, 1]), scale=1 / 255)
 
 
 def flat() -> ClientData:
@@ -95,9 +93,7 @@ def test_select_names_a_client_out_of_range() -> None:
 
 
 def test_from_clients_joins() -> None:
-    data = ClientData.from_clients(
-        [torch.rand(2, 3), torch.rand(1, 3)], [torch.zeros(2).long(), torch.ones(1).long()]
-    )
+    data = ClientData.from_clients([torch.rand(2, 3), torch.rand(1, 3)], [torch.zeros(2).long(), torch.ones(1).long()])
     assert data.n.tolist() == [2, 1]
     assert data.client(1)[1].tolist() == [1]
 

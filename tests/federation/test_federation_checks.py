@@ -86,9 +86,7 @@ def test_the_client_is_named_through_an_index(make_federation: Make) -> None:
 def test_labels_outside_the_classes_name_the_client(make_federation: Make, label: int) -> None:
     federation = make_federation()
     federation.test.targets[6] = label
-    with pytest.raises(
-        CoterieError, match=f"'cid' has the label {label} in its test data, outside the classes 0 .. 2"
-    ):
+    with pytest.raises(CoterieError, match=f"'cid' has the label {label} in its test data, outside the classes 0 .. 2"):
         federation.validate()
 
 

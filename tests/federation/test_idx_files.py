@@ -116,9 +116,7 @@ def test_wrong_checksum_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_truncated_gzip(idx_folder: Path) -> None:
     path = idx_folder / "mnist" / TRAIN_IMAGES
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(
-        CoterieError, match=f"{TRAIN_IMAGES} is truncated or damaged .*Download or copy it again"
-    ):
+    with pytest.raises(CoterieError, match=f"{TRAIN_IMAGES} is truncated or damaged .*Download or copy it again"):
         load(idx_folder)
 
 
@@ -160,9 +158,7 @@ def test_labels_in_place_of_images(idx_folder: Path) -> None:
 
 def test_label_count_must_match(idx_folder: Path) -> None:
     rewrite(idx_folder / "mnist" / TRAIN_LABELS, lambda b: b[:4] + (59).to_bytes(4, "big") + b[8:-1])
-    with pytest.raises(
-        CoterieError, match=f"{TRAIN_LABELS} has 59 labels but .*{TRAIN_IMAGES} has 60 images"
-    ):
+    with pytest.raises(CoterieError, match=f"{TRAIN_LABELS} has 59 labels but .*{TRAIN_IMAGES} has 60 images"):
         load(idx_folder)
 
 

@@ -49,9 +49,7 @@ def test_nearest_equals_index_arithmetic(shape: tuple[int, int], degrees: float)
 @pytest.mark.parametrize("quarter", [0, 1, 2, 3, 4, -1])
 @pytest.mark.parametrize("size", [28, 8, 7])
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-def test_quarter_turns_are_exact_and_counter_clockwise(
-    quarter: int, size: int, interpolation: Interpolation
-) -> None:
+def test_quarter_turns_are_exact_and_counter_clockwise(quarter: int, size: int, interpolation: Interpolation) -> None:
     before = images(size, size)
     after = rotate(before, 90 * quarter, interpolation)
     assert after.dtype == torch.uint8
@@ -65,9 +63,7 @@ def test_bilinear_equals_scipy(degrees: float) -> None:
     for image, turned in zip(before.flatten(0, 1).numpy(), after.flatten(0, 1).numpy(), strict=True):
         # grid-constant blends with zeros outside, as grid_sample does; scipy turns the other way for axes
         # (1, 0)
-        wanted = ndimage.rotate(
-            image.astype(np.float64), degrees, reshape=False, order=1, mode="grid-constant"
-        )
+        wanted = ndimage.rotate(image.astype(np.float64), degrees, reshape=False, order=1, mode="grid-constant")
         np.testing.assert_allclose(turned, wanted, atol=2e-4)
 
 

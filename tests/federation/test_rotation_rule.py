@@ -19,18 +19,14 @@ from coterie.federation.rotate import rotate
 
 def build(source: str = "digits", data_dir: Path | None = None, seed: int = 0, **section: Any) -> Federation:
     partition = {"rule": "rotation", **section.pop("partition")}
-    return build_federation(
-        {"source": source, "partition": partition, **section}, seed=seed, data_dir=data_dir
-    )
+    return build_federation({"source": source, "partition": partition, **section}, seed=seed, data_dir=data_dir)
 
 
 def sizes(federation: Federation) -> list[set[int]]:
     return [set(federation.split(split).n.tolist()) for split in SPLITS]
 
 
-def rows(
-    source: str, data_dir: Path | None, partition: dict[str, Any], section: dict[str, Any]
-) -> list[np.ndarray]:
+def rows(source: str, data_dir: Path | None, partition: dict[str, Any], section: dict[str, Any]) -> list[np.ndarray]:
     """Rows of the source that the rule gives out, all clients joined, for each split."""
     rule = Rotation(**partition)
     given = {"train": None, "validation": None, "test": None, **section}
@@ -60,9 +56,7 @@ def test_every_image_is_a_turned_image_of_the_source_used_once() -> None:
         }
         for split in SPLITS:
             images, targets = federation.split(split).client(i)
-            keys = [
-                (image.numpy().tobytes(), int(label)) for image, label in zip(images, targets, strict=True)
-            ]
+            keys = [(image.numpy().tobytes(), int(label)) for image, label in zip(images, targets, strict=True)]
             used += [known[key] for key in keys]
     # digits holds no two equal images, so a repeated row would be a leak between clients or splits
     assert len(used) == len(set(used)) == 20 * (40 + 20 + 29)
@@ -186,9 +180,7 @@ def test_impossible_rotations(section: dict[str, Any], message: str) -> None:
 
 
 def test_official_test_set_can_run_out(idx_folder: Path) -> None:
-    with pytest.raises(
-        CoterieError, match="wants 11 test images for each of 2 clients, but 'mnist' has 20 left"
-    ):
+    with pytest.raises(CoterieError, match="wants 11 test images for each of 2 clients, but 'mnist' has 20 left"):
         build("mnist", idx_folder, partition={"clients": 2}, train=2, validation=2, test=11)
 
 

@@ -56,9 +56,7 @@ def test_disjoint_complete_and_nobody_is_empty(make_examples: Make, partition: d
 
 
 @pytest.mark.parametrize("partition", RULE_CASES, ids=str)
-def test_official_test_set_follows_the_training_classes(
-    make_examples: Make, partition: dict[str, Any]
-) -> None:
+def test_official_test_set_follows_the_training_classes(make_examples: Make, partition: dict[str, Any]) -> None:
     examples = make_examples([120, 60, 90, 100, 80], [24, 12, 18, 20, 16])
     division = divide(examples, partition, test="official")
     assert sorted(joined(division.train, division.validation).tolist()) == list(range(450))
@@ -83,9 +81,7 @@ def test_same_seed_same_division(make_examples: Make, partition: dict[str, Any])
 
 def test_iid_shares_differ_by_one_at_most(make_examples: Make) -> None:
     division = divide(make_examples([100, 100, 30]), {"rule": "iid", "clients": 7})
-    totals = [
-        sum(len(split[i]) for split in (division.train, division.validation, division.test)) for i in range(7)
-    ]
+    totals = [sum(len(split[i]) for split in (division.train, division.validation, division.test)) for i in range(7)]
     assert max(totals) - min(totals) == 1
 
 
@@ -135,9 +131,7 @@ def test_regression_shares(make_examples: Make) -> None:
 def test_dirichlet_500_clients_at_alpha_001_in_bounded_time(make_examples: Make, cap: bool) -> None:
     examples = make_examples([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
     started = time.perf_counter()
-    division = divide(
-        examples, {"rule": "dirichlet", "clients": 500, "alpha": 0.01, "cap": cap, "min_size": 20}
-    )
+    division = divide(examples, {"rule": "dirichlet", "clients": 500, "alpha": 0.01, "cap": cap, "min_size": 20})
     assert time.perf_counter() - started < 10
     everything = joined(division.train, division.validation, division.test)
     assert len(np.unique(everything)) == len(everything) == len(examples)
@@ -312,9 +306,7 @@ def test_dirichlet_mnist_500_clients(real_data: Callable[[str], Path]) -> None:
         ({"rule": "pathological", "clients": 30}, {}, "30 clients of 2 classes need at least 60 examples"),
     ],
 )
-def test_impossible_shares(
-    make_examples: Make, partition: dict[str, Any], sizes: dict[str, Any], message: str
-) -> None:
+def test_impossible_shares(make_examples: Make, partition: dict[str, Any], sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(CoterieError, match=message):
         divide(make_examples([10, 10, 10, 10]), partition, **sizes)
 
@@ -326,9 +318,7 @@ def test_a_class_too_small_for_its_owners(make_examples: Make) -> None:
 
 
 def test_official_test_set_too_small(make_examples: Make) -> None:
-    with pytest.raises(
-        CoterieError, match="gets no test example: the official test set is too small for 5 clients"
-    ):
+    with pytest.raises(CoterieError, match="gets no test example: the official test set is too small for 5 clients"):
         divide(make_examples([50, 50], [2, 2]), {"rule": "iid", "clients": 5}, test="official")
 
 

@@ -54,9 +54,7 @@ def test_equal_models_are_fully_similar() -> None:
 def test_gradient_similarity_drops_opposite_updates() -> None:
     updates = torch.tensor([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
     root = math.sqrt(0.5)
-    expected = torch.tensor(
-        [[1, root, 0, 0], [root, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.float64
-    )
+    expected = torch.tensor([[1, root, 0, 0], [root, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.float64)
     torch.testing.assert_close(gradient_similarity(cosines(updates)), expected, atol=1e-15, rtol=0)
 
 

@@ -75,9 +75,7 @@ def test_distances_far_beyond_the_kernel_exchange_nothing_unless_relative() -> N
     assert torch.equal(attention(distance, 1.0, 1.0), identity(4))
     relative = attention(distance, 1.0, 1e12, relative=True)
     assert float(relative.diagonal().max()) < 1
-    torch.testing.assert_close(
-        relative, attention(distance / 1e8, 1.0, 1e12, relative=True), atol=1e-12, rtol=0
-    )
+    torch.testing.assert_close(relative, attention(distance / 1e8, 1.0, 1e12, relative=True), atol=1e-12, rtol=0)
 
 
 def test_a_single_client_keeps_its_model() -> None:
@@ -98,9 +96,7 @@ def test_a_broken_client_mixes_with_nobody() -> None:
         torch.testing.assert_close(xi[keep][:, keep], alone, atol=1e-14, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "alpha"), [(0.0, 1.0), (-1.0, 1.0), (math.nan, 1.0), (1.0, -0.1), (1.0, math.inf)]
-)
+@pytest.mark.parametrize(("sigma", "alpha"), [(0.0, 1.0), (-1.0, 1.0), (math.nan, 1.0), (1.0, -0.1), (1.0, math.inf)])
 def test_impossible_attention_options_are_refused(sigma: float, alpha: float) -> None:
     with pytest.raises(CoterieError):
         attention(torch.zeros(2, 2), sigma, alpha)
@@ -158,8 +154,6 @@ def test_cosine_attention_mixes_convexly_and_follows_its_clients(
     xi = cosine_attention(cos, self_weight, sigma)
     assert float(xi.min()) >= 0
     torch.testing.assert_close(xi.sum(dim=1), torch.ones(5, dtype=torch.float64), atol=1e-12, rtol=0)
-    torch.testing.assert_close(
-        xi.diagonal(), torch.full((5,), self_weight, dtype=torch.float64), atol=1e-12, rtol=0
-    )
+    torch.testing.assert_close(xi.diagonal(), torch.full((5,), self_weight, dtype=torch.float64), atol=1e-12, rtol=0)
     permuted = cosine_attention(cos[order][:, order], self_weight, sigma)
     torch.testing.assert_close(permuted, xi[order][:, order], atol=1e-12, rtol=0)

@@ -127,9 +127,7 @@ def test_a_metric_that_follows_its_clients(seed: int, order: list[int], scale: f
     root = distance.sqrt()
     assert bool((root[:, None, :] <= (root[:, :, None] + root[None, :, :]) * (1 + 1e-9)).all())
     torch.testing.assert_close(squared_distances(theta[order]), distance[order][:, order], atol=0, rtol=1e-9)
-    torch.testing.assert_close(
-        squared_distances(theta + scale * normal(8, seed=seed + 1)), distance, atol=0, rtol=1e-9
-    )
+    torch.testing.assert_close(squared_distances(theta + scale * normal(8, seed=seed + 1)), distance, atol=0, rtol=1e-9)
     torch.testing.assert_close(cosines(theta[order]), cosines(theta)[order][:, order], atol=1e-12, rtol=0)
     torch.testing.assert_close(cosines(3 * theta), cosines(theta), atol=1e-12, rtol=0)
 

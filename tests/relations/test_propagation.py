@@ -89,9 +89,7 @@ def test_more_neighbours_than_clients_keep_all() -> None:
 
 @pytest.mark.parametrize("kind", ["cos", "exp_cos"])
 @pytest.mark.parametrize("topk", [None, 2])
-def test_unknown_negative_and_unseen_relations_are_no_edge(
-    kind: Literal["cos", "exp_cos"], topk: int | None
-) -> None:
+def test_unknown_negative_and_unseen_relations_are_no_edge(kind: Literal["cos", "exp_cos"], topk: int | None) -> None:
     similarity = symmetric(5)
     similarity[1] = torch.nan
     similarity[:, 1] = torch.nan
@@ -241,15 +239,11 @@ def test_infinite_alpha_on_a_periodic_graph() -> None:
 
 def test_infinite_alpha_averages_within_each_component() -> None:
     component = torch.tensor([0, 0, 0, 1, 1, 2])
-    W = torch.where(
-        component[:, None] == component[None, :], symmetric(6), torch.zeros(6, 6).to(torch.float64)
-    )
+    W = torch.where(component[:, None] == component[None, :], symmetric(6), torch.zeros(6, 6).to(torch.float64))
     order = torch.tensor([4, 0, 5, 2, 3, 1])
     W = W[order][:, order]
     component = component[order]
-    degrees = torch.where(
-        component[:, None] == component[None, :], W.sum(dim=1)[None, :], torch.zeros_like(W)
-    )
+    degrees = torch.where(component[:, None] == component[None, :], W.sum(dim=1)[None, :], torch.zeros_like(W))
     A = propagation_matrix(row_stochastic(W), math.inf)
     assert_equal(A, degrees / degrees.sum(dim=1, keepdim=True))
 
@@ -369,9 +363,7 @@ def test_the_iteration_needs_a_finite_alpha_and_a_tolerance() -> None:
 
 @given(SEEDS, st.floats(0.1, 5), st.floats(0.1, 5), st.floats(0.1, 10))
 @settings(deadline=None, max_examples=40)
-def test_quadratics_contract_at_least_at_the_proved_rate(
-    seed: int, mu: float, strength: float, alpha: float
-) -> None:
+def test_quadratics_contract_at_least_at_the_proved_rate(seed: int, mu: float, strength: float, alpha: float) -> None:
     """F_k = mu/2 |theta - b_k|^2, exact client solves, symmetric P: factor 2 lambda / (mu + 2 lambda)."""
     ring = uniform(5, seed=seed) + 0.01
     circulant = torch.stack([ring.roll(k) for k in range(5)])

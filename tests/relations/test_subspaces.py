@@ -74,9 +74,7 @@ def test_basis_is_that_of_the_singular_value_decomposition(rows: int, columns: i
     z = normal(rows, columns, seed=rows)
     expected = torch.as_tensor(np.linalg.svd(z.numpy())[0][:, :rank])
     basis = principal_subspace(z, rank)
-    torch.testing.assert_close(
-        (basis.T @ expected).abs(), torch.eye(rank, dtype=torch.float64), atol=1e-10, rtol=0
-    )
+    torch.testing.assert_close((basis.T @ expected).abs(), torch.eye(rank, dtype=torch.float64), atol=1e-10, rtol=0)
     torch.testing.assert_close(basis.T @ basis, torch.eye(rank, dtype=torch.float64), atol=1e-10, rtol=0)
 
 
@@ -137,9 +135,7 @@ def test_rotating_the_features_rotates_the_basis(seed: int) -> None:
     z = orthogonal(6, seed)[:, :4] @ torch.diag(torch.tensor([4.0, 3.0, 2.0, 1.0], dtype=torch.float64))
     turn = orthogonal(6, seed + 1)
     turned = projector(principal_subspace(turn @ z, 2))
-    torch.testing.assert_close(
-        turned, turn @ projector(principal_subspace(z, 2)) @ turn.T, atol=1e-10, rtol=0
-    )
+    torch.testing.assert_close(turned, turn @ projector(principal_subspace(z, 2)) @ turn.T, atol=1e-10, rtol=0)
 
 
 def test_data_that_are_not_finite_spoil_their_own_client_only() -> None:
@@ -216,9 +212,7 @@ def test_similarity_is_symmetric_bounded_and_equivariant(seed: int, rank: int, o
 @pytest.mark.parametrize("rank", [1, 2])
 def test_newcomers_are_compared_with_the_others(rank: int) -> None:
     u = bases(5, 6, rank)
-    torch.testing.assert_close(
-        subspace_similarity(u[:2], u[2:]), subspace_similarity(u)[:2, 2:], atol=1e-12, rtol=0
-    )
+    torch.testing.assert_close(subspace_similarity(u[:2], u[2:]), subspace_similarity(u)[:2, 2:], atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("rank", [1, 2])

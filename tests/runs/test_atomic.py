@@ -47,9 +47,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_text(tmp_path / "nowhere" / "a.txt", "a")
 
 
-def test_a_full_disk_is_reported_and_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_and_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.txt"
     write_text(file, "old")
 

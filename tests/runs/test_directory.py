@@ -38,9 +38,7 @@ def test_a_name_becomes_one_folder(tmp_path: Path, name: str, folder: str) -> No
     assert run.path == tmp_path / folder
 
 
-def test_a_number_taken_by_another_process_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_taken_by_another_process_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.mkdir
 
     def raced(self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:

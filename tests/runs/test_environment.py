@@ -31,9 +31,7 @@ def test_it_names_neither_user_nor_host_nor_folder() -> None:
 def test_the_commit_is_that_of_the_checkout_that_tracks_the_file(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        done = subprocess.run(
-            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
-        )
+        done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
     package = tmp_path / "src" / "coterie" / "runs"

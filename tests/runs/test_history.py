@@ -209,9 +209,7 @@ def test_latest_gives_the_values_by_client() -> None:
 def test_a_damaged_file_is_named(run: RunDirectory, file: str) -> None:
     full().write(run)
     whole = (run.path / file).read_bytes()
-    (run.path / file).write_bytes(
-        whole[: len(whole) // 2] if file.endswith("parquet") else b"a,b\n1\n2,3,4\n"
-    )
+    (run.path / file).write_bytes(whole[: len(whole) // 2] if file.endswith("parquet") else b"a,b\n1\n2,3,4\n")
     with pytest.raises(CoterieError, match=f"{file} is damaged"):
         History.read(run)
 

@@ -54,9 +54,7 @@ ROWS = [
 ]
 
 
-def shown(
-    rows: list[dict[str, Any]], width: int = 100, *, styles: bool = False, title: str | None = None
-) -> str:
+def shown(rows: list[dict[str, Any]], width: int = 100, *, styles: bool = False, title: str | None = None) -> str:
     """Return what a terminal gets; without its control codes unless ``styles``."""
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=True, color_system="standard")
@@ -144,9 +142,7 @@ def test_what_is_undefined_is_a_dash() -> None:
 def test_targets_and_failures_are_told_below() -> None:
     rows = [
         row("local", rounds_to_target={"0.7": None, "0.9": None}),
-        row(
-            "fedora", rounds_to_target={"0.7": 120.0, "0.9": None}, failed_clients=[f"c{i}" for i in range(6)]
-        ),
+        row("fedora", rounds_to_target={"0.7": 120.0, "0.9": None}, failed_clients=[f"c{i}" for i in range(6)]),
     ]
     text = " ".join(shown(rows).split())
     assert "Rounds to 0.7: fedora 120; not reached: local." in text

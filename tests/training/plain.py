@@ -164,9 +164,7 @@ def train_alone(
 
 def torch_optimiser(parameters: list[nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:
     if settings.optimizer == "adam":
-        return torch.optim.Adam(
-            parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
-        )
+        return torch.optim.Adam(parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
     return torch.optim.SGD(
         parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay,
         nesterov=settings.nesterov,

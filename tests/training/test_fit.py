@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from plain import B, EXACT, SHAPES, assert_rows, assert_same, plain_fit, plan_of, ragged, stack_of
+from plain import EXACT, SHAPES, B, assert_rows, assert_same, plain_fit, plan_of, ragged, stack_of
 from torch import Tensor, nn
 
 from coterie.errors import CoterieError
@@ -56,9 +56,7 @@ def test_equals_plain_torch(name: str, executor: str, settings: TrainingSettings
     assert steps.tolist() == [3, 12, 3, 0, 6, 3]
     # before batch normalisation a bias has gradient zero but for rounding, which Adam divides by its epsilon 1e-8
     noisy = name == "normed-cnn" and settings.optimizer == "adam" and not settings.weight_decay
-    assert_rows(
-        fitted, plain_fit(stack, models, data, plan, settings), rtol=0.0, atol=1e-8 if noisy else 1e-10
-    )
+    assert_rows(fitted, plain_fit(stack, models, data, plan, settings), rtol=0.0, atol=1e-8 if noisy else 1e-10)
 
 
 @pytest.mark.parametrize("settings", ["momentum", "adam"])
@@ -278,7 +276,8 @@ def test_nobody_with_data_trains_nothing() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("settings", ["momentum", "adam"])
 @pytest.mark.parametrize(
-    ("name", "executor"), [("mlp", "stacked"), ("mlp", "vmap"), ("normed-cnn", "vmap"), ("normed-cnn", "loop"), ("gru", "loop")]
+    ("name", "executor"),
+    [("mlp", "stacked"), ("mlp", "vmap"), ("normed-cnn", "vmap"), ("normed-cnn", "loop"), ("gru", "loop")],
 )
 def test_cuda_gives_the_numbers_of_the_cpu(name: str, executor: str, settings: str) -> None:
     data = ragged(shape=SHAPES.get(name, (6,)))

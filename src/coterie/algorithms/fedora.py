@@ -82,11 +82,13 @@ class Fedora(Algorithm):
         self.require(self.epsilon >= 0, "epsilon", "0 or more")
         self.require(self.lambda_ >= 0, "lambda_", "0 or more")
         self.require(self.factor is not None and self.factor >= 0, "factor", "0 or more")
-        self.require(self.similarity in ("data", "parameters", "gradients", "random"), "similarity", "data, parameters, gradients or random")  # fmt: skip
+        sources = ("data", "parameters", "gradients", "random")
+        self.require(self.similarity in sources, "similarity", f"one of {', '.join(sources)}")
         self.require(self.kind in ("cos", "exp_cos"), "kind", "cos or exp_cos")
         self.require(self.lambda_rule in ("gain", "exp", "constant"), "lambda_rule", "gain, exp or constant")
         self.require(self.solver in ("closed_form", "iterative"), "solver", "closed_form or iterative")
-        self.require(self.prox_place in ("gradient", "after_momentum", "after_step"), "prox_place", "gradient, after_momentum or after_step")  # fmt: skip
+        places = ("gradient", "after_momentum", "after_step")
+        self.require(self.prox_place in places, "prox_place", f"one of {', '.join(places)}")
         self.require(self.solver == "closed_form" or self.alpha != inf, "solver", "closed_form where alpha is inf")
 
     # --- at the server -------------------------------------------------------------------------------------------
@@ -107,6 +109,9 @@ class Fedora(Algorithm):
             server.basis = torch.full((server.K, *up.basis.shape[1:]), float("nan"), dtype=up.basis.dtype)
         server.basis[up.clients] = up.basis.cpu()
         server.similarity = subspace_similarity(server.basis)
+        if bool(server.seen.any()):  # latecomers begin with what the others have learnt
+            self.connect(server)
+            server.theta_hat[up.clients] = server.theta.mixed(server.propagation[up.clients])
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """Send th^_k, collect theta_k, propagate (Eq. 6)."""
@@ -126,6 +131,10 @@ class Fedora(Algorithm):
         elif self.similarity == "gradients":
             moved = up.theta - server.theta[up.clients]
             server.similarity[_pairs(up)] = gradient_similarity(cosines(t for _, t in moved.parameters()))
+        self.connect(server)
+
+    def connect(self, server: Server) -> None:
+        """A from the similarities; clients that have not uploaded yet pass nothing on."""
         by_name = torch.tensor(sorted(range(server.K), key=server.names.__getitem__))  # ties go by client name
         W = similarity_graph(
             server.similarity[by_name][:, by_name], kind=self.kind or "cos", temperature=self.temperature,

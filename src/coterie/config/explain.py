@@ -143,9 +143,7 @@ def _valid_keys(location: Sequence[int | str], data: Any, schema: type[BaseModel
 
 def _is_tagged(model: type[BaseModel], tag: str) -> bool:
     """Whether ``tag``, as it stands in an error location, names this member of a union."""
-    literals = [
-        get_args(field.annotation) for field in model.model_fields.values() if _is_literal(field.annotation)
-    ]
+    literals = [get_args(field.annotation) for field in model.model_fields.values() if _is_literal(field.annotation)]
     return model.__name__ == tag or any(tag in values for values in literals)
 
 
@@ -164,15 +162,11 @@ def _wrong(key: str, error: ErrorDetails) -> str:
     if kind == "literal_error":
         expected = str(context["expected"]).replace("'", "")
         near = nearest(value, expected.replace(" or ", ", ").split(", ")) if isinstance(value, str) else None
-        return f"{name} must be {expected}, not {describe(value)}" + (
-            f": did you mean {near}?" if near else ""
-        )
+        return f"{name} must be {expected}, not {describe(value)}" + (f": did you mean {near}?" if near else "")
     if kind == "union_tag_invalid":
         tag, tags = context["tag"], str(context["expected_tags"]).replace("'", "")
         near = nearest(str(tag), tags.split(", "))
-        return f"{name} must be one of {tags}, not {describe(tag)}" + (
-            f": did you mean {near}?" if near else ""
-        )
+        return f"{name} must be one of {tags}, not {describe(tag)}" + (f": did you mean {near}?" if near else "")
     if kind == "union_tag_not_found":
         return f"{name} is missing"
     if kind in LIMITS:

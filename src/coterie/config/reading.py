@@ -45,14 +45,10 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     if path.suffix in {".yaml", ".yml"} or isinstance(source, Path):
         raise CoterieError(f"there is no configuration file {path}.")
     if path.is_dir():
-        raise CoterieError(
-            f"{path} is a directory: give a YAML file, or continue a run with: coterie resume {path}"
-        )
+        raise CoterieError(f"{path} is a directory: give a YAML file, or continue a run with: coterie resume {path}")
     preset = find_preset(source)
     name = preset.name.rpartition("/")[2]
-    return parse_config(
-        read_yaml(preset.text, f"preset {source}"), overrides, where=f"preset {source}", name=name
-    )
+    return parse_config(read_yaml(preset.text, f"preset {source}"), overrides, where=f"preset {source}", name=name)
 
 
 def parse_config(
@@ -88,9 +84,7 @@ def parse_config(
         key, sentence = explain(error, data, Config)
         plain = re.sub(r"\[(\d+)\]", r".\1", key)
         given = [
-            text
-            for path, text in changed.items()
-            if f"{plain}.".startswith(f"{path}.") or path.startswith(f"{plain}.")
+            text for path, text in changed.items() if f"{plain}.".startswith(f"{path}.") or path.startswith(f"{plain}.")
         ]
         source = f"-s {given[-1]}" if given else where
         end = "" if sentence.endswith("?") else "."
@@ -139,7 +133,5 @@ def _position(items: list[Any], part: str, text: str) -> int:
     if names.count(part) == 1:
         return names.index(part)
     if part in names:
-        raise CoterieError(
-            f"-s {text}: {part} is listed {names.count(part)} times; use its position, from 0."
-        )
+        raise CoterieError(f"-s {text}: {part} is listed {names.count(part)} times; use its position, from 0.")
     raise CoterieError(f"-s {text}: there is no entry {part}; the list holds {', '.join(map(str, names))}.")

@@ -91,9 +91,7 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _fits_the_rule(self) -> ScheduleConfig:
         if self.rule == "step" and not self.milestones:
-            raise ValueError(
-                "the rule step needs milestones, the rounds after which lr is multiplied by factor"
-            )
+            raise ValueError("the rule step needs milestones, the rounds after which lr is multiplied by factor")
         if self.rule == "exponential" and self.factor is None:
             raise ValueError("the rule exponential needs factor, by which lr is multiplied each round")
         if self.rule != "step" and self.milestones:
@@ -162,15 +160,11 @@ class ParticipationConfig(Section):
     def _one_size(self) -> ParticipationConfig:
         given = [key for key in ("fraction", "clients") if getattr(self, key) is not None]
         if self.rule == "all" and given:
-            raise ValueError(
-                f"the rule all asks every client; remove {' and '.join(given)} or use the rule uniform"
-            )
+            raise ValueError(f"the rule all asks every client; remove {' and '.join(given)} or use the rule uniform")
         if self.rule == "uniform" and len(given) != 1:
             raise ValueError("the rule uniform needs either fraction or clients")
         if self.rule == "bernoulli" and given != ["fraction"]:
-            raise ValueError(
-                "the rule bernoulli needs fraction, the probability of each client, and nothing else"
-            )
+            raise ValueError("the rule bernoulli needs fraction, the probability of each client, and nothing else")
         return self
 
 

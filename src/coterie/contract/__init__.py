@@ -8,6 +8,6 @@ from coterie.contract.server import Answers, Server
 from coterie.contract.site import LocalContext, Site
 
 __all__ = [
-    "Algorithm", "Answers", "Broadcast", "GlobalModel", "LocalContext", "Mixture", "Pick", "Predictor", "Server", "Site",
-    "algorithm_class", "available_algorithms", "broadcast", "make_algorithm", "mixture", "pick", "register",
+    "Algorithm", "Answers", "Broadcast", "GlobalModel", "LocalContext", "Mixture", "Pick", "Predictor", "Server",
+    "Site", "algorithm_class", "available_algorithms", "broadcast", "make_algorithm", "mixture", "pick", "register",
 ]  # fmt: skip

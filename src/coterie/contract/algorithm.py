@@ -36,7 +36,7 @@ class Algorithm:
                 raise CoterieError(
                     f"algorithm {self.name} has the variants {', '.join(self.variants)}, not {variant!r}"
                 )
-            for option, value in self.variants[variant].items():
+            for option, value in self.variants[str(variant)].items():
                 if getattr(self, option) is None:
                     object.__setattr__(self, option, value)
         self.check()
@@ -77,7 +77,7 @@ class Algorithm:
     def start(self, site: Site) -> None:
         """Declare the clients' state at first contact; ``site.theta`` is theta^0 already."""
 
-    def local_update(self, site: Site) -> Mapping[str, Any]:
+    def local_update(self, site: Site, *args: Any, **payload: Any) -> Mapping[str, Any]:
         """The client's part of a round; returns what it uploads."""
         raise NotImplementedError(f"{type(self).__name__} defines neither round nor local_update")
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.models import Models
+from coterie.models.rows import contiguous
 
 Value = Models | Tensor
 
@@ -80,13 +81,6 @@ def for_rows(value: Any, rows: Tensor, asked: int) -> Value:
     return per_client[contiguous(rows)]
 
 
-def contiguous(rows: Tensor) -> Tensor | slice:
-    """The slice that says the same as ``rows: (r,)`` where there is one, so that rows are seen and not copied."""
-    if len(rows) and bool((rows == torch.arange(int(rows[0]), int(rows[0]) + len(rows))).all()):
-        return slice(int(rows[0]), int(rows[0]) + len(rows))
-    return rows
-
-
 def _shared(value: Value, count: int) -> Value:
     if isinstance(value, Models):
         if len(value) == 1:
@@ -120,6 +114,9 @@ def empty_like(value: Value, rows: int) -> Value:
     if isinstance(value, Models):
         return Models(
             value.layout,
-            {name: torch.empty(rows, *t.shape[1:], dtype=t.dtype, device=t.device) for name, t in value.tensors.items()},
+            {
+                name: torch.empty(rows, *t.shape[1:], dtype=t.dtype, device=t.device)
+                for name, t in value.tensors.items()
+            },
         )
     return torch.empty(rows, *value.shape[1:], dtype=value.dtype, device=value.device)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.contract.payload import contiguous, empty_like
+from coterie.contract.payload import empty_like
 from coterie.contract.state import storages
 from coterie.models import Models
-from coterie.models.rows import finite_rows
+from coterie.models.rows import contiguous, finite_rows
 
 Rows = Models | Tensor | list[str]
 ANSWERED = -1  # the writer of rows that have become answers
@@ -205,7 +205,11 @@ class SiteBank:
         for leaf in self._stages:
             if all(int(c) in self._stages[leaf].slot for c in clients):
                 own = self.staged(leaf, clients)
-                if type(own) is type(value) and storages(own) == storages(value) != set() and _starts(own) == _starts(value):
+                if (
+                    type(own) is type(value)
+                    and storages(own) == storages(value) != set()
+                    and _starts(own) == _starts(value)
+                ):
                     return leaf
         return None
 
@@ -261,7 +265,7 @@ def put(rows: Rows, index: Tensor, values: Rows) -> None:
         for position, i in enumerate(index):
             rows[int(i)] = str(values[position])
         return
-    rows[contiguous(index)] = values  # type: ignore[index,assignment]
+    rows[contiguous(index)] = values  # type: ignore[assignment]
 
 
 def _starts(rows: Rows) -> list[tuple[int, torch.Size]]:

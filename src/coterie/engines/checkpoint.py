@@ -108,7 +108,9 @@ def save(path: Path, engine: Simulation) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise CoterieError(f"the checkpoint {path} cannot be written ({error}); free space or choose another output") from error
+        raise CoterieError(
+            f"the checkpoint {path} cannot be written ({error}); free space or choose another output"
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -132,7 +134,8 @@ def load(path: Path, engine: Simulation) -> None:
         engine.load_state_dict(_on_cpu_indices(state))
     except (LookupError, TypeError, AttributeError) as error:
         raise CoterieError(
-            f"the checkpoint {path} has an unknown format; it was written by another version of Coterie, or for another purpose"
+            f"the checkpoint {path} has an unknown format; it was written by another version of Coterie "
+            "or for another purpose"
         ) from error
 
 

@@ -13,7 +13,7 @@ from coterie.contract import Predictor
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
 from coterie.training import absolute_error, cross_entropy, hits, means, squared_error
-from coterie.training.losses import negative_log_probability
+from coterie.training.losses import Objective, negative_log_probability
 
 _WEIGHTS = "mixture weights"
 
@@ -42,7 +42,7 @@ class _MixtureStack(Stack):
 def measure(stack: Stack, predictor: Predictor, data: ClientData, task: str) -> dict[str, Tensor]:
     """Each client's loss and accuracy, or mean squared and absolute error: ``(k,)`` float64 by metric."""
     classification = task == "classification"
-    loss = cross_entropy if classification else squared_error
+    loss: Objective = cross_entropy if classification else squared_error
     if not predictor.single and predictor.combine == "probabilities" and classification:
         loss = negative_log_probability
     statistics = {"loss": loss, "accuracy": hits} if classification else {"mse": loss, "mae": absolute_error}

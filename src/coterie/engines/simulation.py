@@ -48,9 +48,7 @@ class _SiteStore:
 class Simulation(Engine):
     """One algorithm, one federation, one seed. ``resolved`` says how it runs on this machine."""
 
-    def __init__(
-        self, federation: Federation, algorithm: Algorithm, model: ModelSpec, settings: Settings
-    ) -> None:
+    def __init__(self, federation: Federation, algorithm: Algorithm, model: ModelSpec, settings: Settings) -> None:
         super().__init__(algorithm, settings, federation.names, federation.task)
         self.device = _device(settings.device)
         self.federation = federation.to(self.device)
@@ -149,9 +147,7 @@ class Simulation(Engine):
             self._fail(int(site.clients[row]), reason)
         return good
 
-    def _book_down(
-        self, payload: Mapping[str, Any], arrived: Mapping[str, Any], here: Tensor, rows: Tensor
-    ) -> None:
+    def _book_down(self, payload: Mapping[str, Any], arrived: Mapping[str, Any], here: Tensor, rows: Tensor) -> None:
         for name, value in arrived.items():
             sizes = weigh(value, len(here))
             sent = payload[name]
@@ -250,4 +246,3 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise CoterieError(f"device '{name}' is not available here: {str(error).splitlines()[0]}; use cpu") from error
     return device
-

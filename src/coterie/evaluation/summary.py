@@ -123,9 +123,7 @@ def _results(clients: pd.DataFrame, metric: str, report: Report) -> dict[tuple[s
             )
         finite = test[np.isfinite(test["value"])]
         curve = finite.groupby("round")["value"].mean()
-        results[(str(algorithm), str(variant), int(seed))] = _Result(
-            chosen, at_chosen["value"], at_chosen["n"], curve
-        )
+        results[(str(algorithm), str(variant), int(seed))] = _Result(chosen, at_chosen["value"], at_chosen["n"], curve)
     return results
 
 
@@ -149,9 +147,7 @@ def _quality(by_seed: Mapping[int, _Result], task: Task) -> dict[str, Any]:
     return row
 
 
-def _against_local(
-    by_seed: Mapping[int, _Result], alone: Mapping[int, _Result], task: Task
-) -> dict[str, Any]:
+def _against_local(by_seed: Mapping[int, _Result], alone: Mapping[int, _Result], task: Task) -> dict[str, Any]:
     """Return who gained and who lost against LOCAL, over the seeds that both have."""
     transfers = [_transfer(by_seed[seed].values, alone[seed].values, task) for seed in alone]
     relative = "r_acc" if task == "classification" else "r_mae"
@@ -209,9 +205,7 @@ def _last_round(history: pd.DataFrame, system: System) -> int | None:
 
 def _mean_round(results: Iterable[_Result], target: float, larger_is_better: bool) -> float | None:
     """Return the mean over seeds of the rounds to a target, None when a seed does not reach it."""
-    hits = [
-        rounds_to_target(r.curve.index, r.curve, target, larger_is_better=larger_is_better) for r in results
-    ]
+    hits = [rounds_to_target(r.curve.index, r.curve, target, larger_is_better=larger_is_better) for r in results]
     reached = [hit for hit in hits if hit is not None]
     return float(np.mean(reached)) if len(reached) == len(hits) else None
 

@@ -67,9 +67,7 @@ def ptr_mae(mae: ArrayLike, local: ArrayLike) -> float:
     return float((ours <= alone).mean()) if ours.size else math.nan
 
 
-def align(
-    values: "pd.Series[float]", local: "pd.Series[float]"
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def align(values: "pd.Series[float]", local: "pd.Series[float]") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Bring two series indexed by client name into the same order, that of ``values``, as arrays ``(K,)``.
 
     Raises:

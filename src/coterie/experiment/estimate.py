@@ -75,9 +75,7 @@ def measure(experiment: Experiment, job: Job) -> Cost:
     simulation = experiment.simulation(job)
     experiment.settle(simulation.resolved)
     begin = time.perf_counter()
-    evaluation_rows = sum(
-        len(metrics) * simulation.K for metrics in simulation.initial_report().evaluations.values()
-    )
+    evaluation_rows = sum(len(metrics) * simulation.K for metrics in simulation.initial_report().evaluations.values())
     evaluate = time.perf_counter() - begin
     # The first round warms caches and meets the clients; what all will be like is the median of the next.
     rounds = [simulation.advance().seconds["train"]]

@@ -85,9 +85,7 @@ class Experiment:
         settings = engine_settings(self.config, job)
         return Simulation(self.federation(job.seed), job.system.method, self.model, settings)
 
-    def run(
-        self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None
-    ) -> Result:
+    def run(self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None) -> Result:
         """Run everything into a new run directory.
 
         Parameters

@@ -64,9 +64,7 @@ def run(
     """
     config = read_config(source, overrides, device)
     experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
-    return experiment.run(
-        output=None if output is None else Path(output), overwrite=overwrite, console=console
-    )
+    return experiment.run(output=None if output is None else Path(output), overwrite=overwrite, console=console)
 
 
 def read_config(
@@ -79,9 +77,7 @@ def read_config(
     return load_config(source, overrides)
 
 
-def resume(
-    directory: str | Path, *, data_dir: str | Path | None = None, console: Console | None = None
-) -> Result:
+def resume(directory: str | Path, *, data_dir: str | Path | None = None, console: Console | None = None) -> Result:
     """Continue an interrupted experiment as if nothing had happened.
 
     Parameters

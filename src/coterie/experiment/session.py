@@ -95,9 +95,7 @@ class Session:
         self._finish(job, federation, simulation)
         path.unlink(missing_ok=True)
 
-    def _advance(
-        self, job: Job, federation: Federation, simulation: Simulation, path: Path, stop: StopRequest
-    ) -> None:
+    def _advance(self, job: Job, federation: Federation, simulation: Simulation, path: Path, stop: StopRequest) -> None:
         """The remaining rounds, with checkpoints."""
         self.saved, last = time.monotonic(), simulation.round
         while not simulation.finished:
@@ -163,9 +161,7 @@ class Session:
         self.history.write(self.directory)
         self.record.finish(job.key)
         frames, reference = self.history.frames(), self._reference(job)
-        alone = choose_round(
-            _rows_of(frames.clients, reference), self.experiment.config.report, metric=self.metric
-        )
+        alone = choose_round(_rows_of(frames.clients, reference), self.experiment.config.report, metric=self.metric)
         seconds = float(_rows_of(frames.timings, job)["seconds"].sum())
         failed = int(_rows_of(frames.failures, job)["client"].nunique())
         self.display.finish(job, self._standing(job, report, alone), seconds, failed)

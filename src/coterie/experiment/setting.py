@@ -42,9 +42,7 @@ def check_roster(config: Config, federation: Federation) -> None:
     """
     wanted = config.participation.clients
     if wanted is not None and wanted > federation.k:
-        raise CoterieError(
-            f"participation.clients is {wanted}, but the federation has {federation.k} clients."
-        )
+        raise CoterieError(f"participation.clients is {wanted}, but the federation has {federation.k} clients.")
     known = set(federation.names)
     for round, names in config.absent.items():
         for name in names:

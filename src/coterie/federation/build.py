@@ -79,9 +79,7 @@ def parse(config: Mapping[str, Any]) -> FederationConfig:
             rule = first["ctx"]["tag"]
             raise CoterieError(f"{key}.rule: unknown rule {rule!r}.{_nearest(rule, RULES)}") from error
         # a key that takes several types has one error for each of them
-        reasons = [
-            e["msg"].removeprefix("Value error, ").removesuffix(".") for e in errors if _key(e["loc"]) == key
-        ]
+        reasons = [e["msg"].removeprefix("Value error, ").removesuffix(".") for e in errors if _key(e["loc"]) == key]
         got = f" (got {first['input']!r})" if not isinstance(first["input"], Mapping | BaseModel) else ""
         raise CoterieError(f"{key}: {'; or '.join(dict.fromkeys(reasons))}{got}.") from error
 
@@ -89,9 +87,7 @@ def parse(config: Mapping[str, Any]) -> FederationConfig:
 def _key(location: Sequence[int | str]) -> str:
     """The key as users write it: without the names of rules and types that pydantic puts between."""
     known = {*FederationConfig.model_fields, *(key for rule in RULES.values() for key in rule.model_fields)}
-    return ".".join(
-        ["federation", *(str(part) for part in location if part in known or isinstance(part, int))]
-    )
+    return ".".join(["federation", *(str(part) for part in location if part in known or isinstance(part, int))])
 
 
 def _nearest(word: str, valid: Iterable[str]) -> str:

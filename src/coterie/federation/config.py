@@ -32,12 +32,9 @@ class FederationConfig(BaseModel):
     partition: PartitionConfig = Field(description="how the examples are divided among the clients")
     train: int | float | Literal["rest"] | None = Field(
         None,
-        description="training examples of a client: number (a limit unless the rule is rotation), "
-        "fraction, or rest",
+        description="training examples of a client: number (a limit unless the rule is rotation), fraction, or rest",
     )
-    validation: int | float | None = Field(
-        None, description="validation examples of a client: number or fraction"
-    )
+    validation: int | float | None = Field(None, description="validation examples of a client: number or fraction")
     test: int | float | Literal["rest", "official"] | None = Field(
         None, description="test examples of a client: number, fraction, rest (rotation only) or official"
     )
@@ -56,9 +53,7 @@ class FederationConfig(BaseModel):
     @classmethod
     def _sensible(cls, value: Amount | None) -> Amount | None:
         if isinstance(value, float) and not 0 <= value < 1:
-            raise ValueError(
-                f"a fraction lies between 0 and 1; {value} does not (a number of examples is an integer)"
-            )
+            raise ValueError(f"a fraction lies between 0 and 1; {value} does not (a number of examples is an integer)")
         if isinstance(value, int) and value < 0:
             raise ValueError(f"a number of examples is not negative, but {value} is")
         return value

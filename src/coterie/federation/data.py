@@ -39,34 +39,25 @@ class ClientData:
     def __post_init__(self) -> None:
         offsets, rows = self.offsets, len(self.inputs)
         if self.inputs.dtype != torch.uint8 and not self.inputs.is_floating_point():
-            raise CoterieError(
-                f"Inputs must be uint8 or floating point, not {self.inputs.dtype}: convert them first."
-            )
+            raise CoterieError(f"Inputs must be uint8 or floating point, not {self.inputs.dtype}: convert them first.")
         if self.targets.dtype != torch.int64 and not self.targets.is_floating_point():
             raise CoterieError(
-                f"Targets must be int64 classes or floating point, not {self.targets.dtype}: convert them "
-                "first."
+                f"Targets must be int64 classes or floating point, not {self.targets.dtype}: convert them first."
             )
         if len(self.targets) != rows:
-            raise CoterieError(
-                f"There are {rows} inputs but {len(self.targets)} targets: give one target an input."
-            )
+            raise CoterieError(f"There are {rows} inputs but {len(self.targets)} targets: give one target an input.")
         if offsets.dtype != torch.int64 or offsets.dim() != 1 or len(offsets) == 0:
             raise CoterieError("Offsets must be one int64 tensor of k + 1 values.")
         if int(offsets[0]) < 0 or bool((offsets.diff() < 0).any()):
             raise CoterieError("Offsets must start at 0 or above and never decrease.")
         available = rows if self.index is None else len(self.index)
         if int(offsets[-1]) > available:
-            raise CoterieError(
-                f"Offsets reach position {int(offsets[-1])} but there are only {available} examples."
-            )
+            raise CoterieError(f"Offsets reach position {int(offsets[-1])} but there are only {available} examples.")
         if self.index is not None and self.index.dtype != torch.int64:
             raise CoterieError(f"The index must be int64, not {self.index.dtype}.")
 
     @classmethod
-    def from_clients(
-        cls, inputs: Sequence[Tensor], targets: Sequence[Tensor], scale: float = 1.0
-    ) -> ClientData:
+    def from_clients(cls, inputs: Sequence[Tensor], targets: Sequence[Tensor], scale: float = 1.0) -> ClientData:
         """Join separate tensors, one pair ``(n_i, *feature_shape)`` and ``(n_i, ...)`` a client."""
         counts = torch.tensor([0, *(len(x) for x in inputs)], dtype=torch.int64)
         return cls(torch.cat(list(inputs)), torch.cat(list(targets)), counts.cumsum(0), scale=scale)
@@ -142,12 +133,8 @@ class ClientData:
         device = self.offsets.device
         empty = torch.zeros(0, dtype=torch.int64, device=device)
         bounds = self.offsets.tolist()
-        positions = torch.cat(
-            [empty, *(torch.arange(bounds[c], bounds[c + 1], device=device) for c in chosen)]
-        )
-        sizes = torch.tensor(
-            [0, *(bounds[c + 1] - bounds[c] for c in chosen)], dtype=torch.int64, device=device
-        )
+        positions = torch.cat([empty, *(torch.arange(bounds[c], bounds[c + 1], device=device) for c in chosen)])
+        sizes = torch.tensor([0, *(bounds[c + 1] - bounds[c] for c in chosen)], dtype=torch.int64, device=device)
         return replace(self, offsets=sizes.cumsum(0), index=self.rows(positions))
 
     def to(self, device: torch.device | str) -> ClientData:

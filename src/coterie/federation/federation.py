@@ -49,9 +49,7 @@ class Federation:
         for split in SPLITS:
             k = self.split(split).k
             if k != len(self.names):
-                raise CoterieError(
-                    f"The {split} split has {k} clients but there are {len(self.names)} client names."
-                )
+                raise CoterieError(f"The {split} split has {k} clients but there are {len(self.names)} client names.")
 
     @property
     def k(self) -> int:
@@ -72,9 +70,7 @@ class Federation:
         chosen = [int(c) for c in clients]
         source = dict(self.source)
         if "clients" in source:
-            source["clients"] = {
-                key: [column[c] for c in chosen] for key, column in source["clients"].items()
-            }
+            source["clients"] = {key: [column[c] for c in chosen] for key, column in source["clients"].items()}
         return replace(
             self,
             names=tuple(self.names[c] for c in chosen),

@@ -29,9 +29,7 @@ def rotation_grid(height: int, width: int, degrees: float) -> Tensor:
     # sheared. The matrix product in float32 decides ties between two pixels just as torchvision's does.
     x = torch.linspace(-width * 0.5 + 0.5, width * 0.5 - 0.5, steps=width)
     y = torch.linspace(-height * 0.5 + 0.5, height * 0.5 - 0.5, steps=height)
-    base = torch.stack(
-        [x.expand(height, width), y[:, None].expand(height, width), torch.ones(height, width)], dim=-1
-    )
+    base = torch.stack([x.expand(height, width), y[:, None].expand(height, width), torch.ones(height, width)], dim=-1)
     inverse = torch.tensor([[cos, -sin, 0.0], [sin, cos, 0.0]])
     scaled = inverse.T / torch.tensor([0.5 * width, 0.5 * height])
     grid: Tensor = torch.bmm(base.view(1, height * width, 3), scaled[None]).view(1, height, width, 2)
@@ -49,11 +47,7 @@ def rotate(images: Tensor, degrees: float, interpolation: Interpolation = "neare
         # All images share the grid, so it is looked up once, on an image of pixel numbers (0 stands for
         # "outside").
         numbers = torch.arange(1, height * width + 1, dtype=torch.float32).view(1, 1, height, width)
-        source = (
-            grid_sample(numbers, grid, mode="nearest", padding_mode="zeros", align_corners=False)
-            .long()
-            .flatten()
-        )
+        source = grid_sample(numbers, grid, mode="nearest", padding_mode="zeros", align_corners=False).long().flatten()
         flat = images.flatten(2)
         return torch.cat([flat.new_zeros(*flat.shape[:2], 1), flat], dim=2)[:, :, source].view(images.shape)
     pixels = images.float()

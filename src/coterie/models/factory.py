@@ -86,11 +86,7 @@ def _factory(name: str) -> Factory:
             ) from error
         return found
     near = get_close_matches(name, _FACTORIES, 1)
-    hint = (
-        f"did you mean '{near[0]}'?"
-        if near
-        else f"choose one of {', '.join(sorted(_FACTORIES))} or module:factory"
-    )
+    hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(sorted(_FACTORIES))} or module:factory"
     raise CoterieError(f"model.name '{name}' is unknown; {hint}")
 
 
@@ -131,9 +127,7 @@ def cnn(
         if batch_norm:
             layers.append(nn.BatchNorm2d(after))
     width = (feature_shape[0], *channels)[-1] * pixels
-    return nn.Sequential(
-        *layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes)
-    )
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
 def _pixels_left(feature_shape: Sequence[int], convolutions: int) -> int:
@@ -145,8 +139,7 @@ def _pixels_left(feature_shape: Sequence[int], convolutions: int) -> int:
         height, width = (height - 4) // 2, (width - 4) // 2
         if min(height, width) < 1:
             raise ValueError(
-                f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {convolutions} "
-                "convolutions"
+                f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {convolutions} convolutions"
             )
     return height * width
 

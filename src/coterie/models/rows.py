@@ -205,7 +205,9 @@ class Models:
         models with weight. ``out`` receives the result in place where no second stack is affordable.
         """
         weights = torch.as_tensor(matrix, device=self.device)
-        weights = weights.reshape(-1, weights.shape[-1])
+        weights = weights.unsqueeze(0) if weights.ndim == 1 else weights
+        if weights.ndim != 2 or weights.shape[1] != len(self):
+            raise ValueError(f"weights {tuple(matrix.shape)} do not fit {len(self)} models")
         if self.common and len(self) > 1:
             weights = weights.sum(1, keepdim=True)
         result: dict[str, Tensor] = {}
@@ -214,9 +216,7 @@ class Models:
         for name, tensor in self.tensors.items():
             source = tensor[: weights.shape[1]]
             target = None if out is None else out.tensors[name]
-            if name in self.layout.parameters or (
-                self.layout.policy == "average" and source.is_floating_point()
-            ):
+            if name in self.layout.parameters or (self.layout.policy == "average" and source.is_floating_point()):
                 result[name] = _product(weights, source, target)
             else:
                 mixed = self._other_buffer(weights, source)
@@ -282,8 +282,9 @@ class Models:
             if not -len(self) <= rows < len(self):  # this also ends a loop over rows
                 raise IndexError(f"row {rows} of {len(self)} models")
             return slice(rows, rows + 1) if rows != -1 else slice(-1, None)
-        index = torch.as_tensor(rows, device=self.device).reshape(-1)
-        return index.nonzero().flatten() if index.dtype == torch.bool else index.long()
+        index = torch.as_tensor(rows).reshape(-1)
+        index = index.nonzero().flatten() if index.dtype == torch.bool else index.long()
+        return contiguous(index) if index.device.type == "cpu" else index
 
     def _seen(self, view: Models) -> Models:
         """A result that may share our storage: where a state owns it, assigning the result copies."""
@@ -311,6 +312,13 @@ class Models:
         for name in self.layout.buffers:  # one row that met k rows has become k rows
             result[name] = self.tensors[name].expand(*lead, *self.layout.shapes[name]).clone()
         return Models(self.layout, {name: result[name] for name in self.tensors})
+
+
+def contiguous(rows: Tensor) -> Tensor | slice:
+    """The slice that says the same as ``rows: (r,)`` where there is one, so that rows are seen and not copied."""
+    if len(rows) and bool((rows == torch.arange(int(rows[0]), int(rows[0]) + len(rows))).all()):
+        return slice(int(rows[0]), int(rows[0]) + len(rows))
+    return rows
 
 
 def finite_rows(tensor: Tensor) -> Tensor:

@@ -61,9 +61,7 @@ class Stack:
         """``count`` rows of initial weights drawn from ``seed``: one common row, or ``distinct`` ones."""
         draws = [self._fresh(seed + index).state_dict() for index in range(count if distinct else 1)]
         names = (*self.layout.parameters, *self.layout.buffers)
-        models = Models(
-            self.layout, {n: torch.stack([draw[n] for draw in draws]).to(self.device) for n in names}
-        )
+        models = Models(self.layout, {n: torch.stack([draw[n] for draw in draws]).to(self.device) for n in names})
         return models if distinct or count == 1 else models.repeat(count)
 
     def _probe(self) -> None:
@@ -209,8 +207,7 @@ class Stack:
                 return "vmap"
             if wanted == "vmap":
                 raise CoterieError(
-                    f"executor 'vmap' cannot run {type(self.module).__name__} ({error}); "
-                    "use executor auto or loop"
+                    f"executor 'vmap' cannot run {type(self.module).__name__} ({error}); use executor auto or loop"
                 )
         return "loop"
 
@@ -255,9 +252,7 @@ def head_name(module: nn.Module) -> str:
         name for name, child in module.named_modules() if any(True for _ in child.parameters(recurse=False))
     ]
     if not owners:
-        raise CoterieError(
-            f"model {type(module).__name__} has no parameters; give a model that can be trained"
-        )
+        raise CoterieError(f"model {type(module).__name__} has no parameters; give a model that can be trained")
     return owners[-1]
 
 

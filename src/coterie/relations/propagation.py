@@ -234,9 +234,7 @@ def _limit(rates: Tensor) -> Tensor:
     settled = ~transient
     if bool(transient.any()):
         laplacian = _laplacian(rates)
-        absorbed = torch.linalg.solve(
-            laplacian[transient][:, transient], rates[transient][:, settled] @ A[settled]
-        )
+        absorbed = torch.linalg.solve(laplacian[transient][:, transient], rates[transient][:, settled] @ A[settled])
         A[transient] = absorbed
     return _cleaned(A)
 

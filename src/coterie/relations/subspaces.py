@@ -49,9 +49,7 @@ def joint_matrix(
         return features.T
     if task == "classification":
         if targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
-            raise CoterieError(
-                f"Labels must lie in 0..{classes - 1}, got {int(targets.min())}..{int(targets.max())}."
-            )
+            raise CoterieError(f"Labels must lie in 0..{classes - 1}, got {int(targets.min())}..{int(targets.max())}.")
         labels = torch.nn.functional.one_hot(targets.to(torch.int64), classes)
     elif task == "regression":
         labels = targets.reshape(targets.shape[0], targets[:1].numel())

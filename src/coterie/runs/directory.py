@@ -85,9 +85,7 @@ class RunDirectory:
         """
         folder = Path(path)
         if not folder.is_dir():
-            raise CoterieError(
-                f"There is no run directory {folder}; give the directory that `coterie run` printed."
-            )
+            raise CoterieError(f"There is no run directory {folder}; give the directory that `coterie run` printed.")
         if not _is_run(folder):
             raise CoterieError(
                 f"{folder} is not a run directory (it has no environment.json of coterie); "
@@ -241,9 +239,7 @@ def _explicit(path: Path, overwrite: bool) -> Path:
             f"`coterie resume {path}`, or add --overwrite."
         )
     if any(path.iterdir()) and not _is_run(path):
-        raise CoterieError(
-            f"{path} is not a run directory, so --overwrite does not touch it; choose another --output."
-        )
+        raise CoterieError(f"{path} is not a run directory, so --overwrite does not touch it; choose another --output.")
     _clear(path)
     return path
 

@@ -56,9 +56,7 @@ def _commit(here: Path) -> tuple[str | None, bool | None]:
 def _git(*arguments: str, folder: Path) -> str | None:
     """Return what a git command prints in ``folder``, None when it fails or there is no git."""
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
-        )
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -100,9 +100,7 @@ class History:
         sizes = np.array(np.asarray(n), dtype=np.int64)  # a copy: the caller may go on with its array
         results = np.array(np.asarray(values), dtype=np.float64)
         if not sizes.shape == results.shape == (len(roster),):
-            raise ValueError(
-                f"{len(roster)} clients, but n {sizes.shape} and values {results.shape} for {key}"
-            )
+            raise ValueError(f"{len(roster)} clients, but n {sizes.shape} and values {results.shape} for {key}")
         if key in self._blocks:
             raise ValueError(f"there are results for {key} already; is (algorithm, variant) unique?")
         self._blocks[key] = _Block(roster, sizes, results)
@@ -125,9 +123,7 @@ class History:
         phase: str = "evaluate",
     ) -> None:
         """Add one value to the history."""
-        self._history.append(
-            (algorithm, variant or "", int(seed), int(round), phase, split, metric, float(value))
-        )
+        self._history.append((algorithm, variant or "", int(seed), int(round), phase, split, metric, float(value)))
 
     def add_ledger(
         self,
@@ -155,9 +151,7 @@ class History:
         """Add the seconds that a phase of a round took."""
         self._timings.append((algorithm, variant or "", int(seed), int(round), phase, float(seconds)))
 
-    def add_failure(
-        self, algorithm: str, variant: str | None, seed: int, round: int, client: str, reason: str
-    ) -> None:
+    def add_failure(self, algorithm: str, variant: str | None, seed: int, round: int, client: str, reason: str) -> None:
         """Add a client that could not finish a round, and why."""
         self._failures.append((algorithm, variant or "", int(seed), int(round), client, reason))
 
@@ -186,11 +180,7 @@ class History:
         None when there is no such evaluation.
         """
         wanted = (algorithm, variant or "", int(seed), "evaluate", split, metric)
-        keys = [
-            key
-            for key in self._blocks
-            if (*key[:3], *key[4:]) == wanted and (round is None or key.round <= round)
-        ]
+        keys = [key for key in self._blocks if (*key[:3], *key[4:]) == wanted and (round is None or key.round <= round)]
         if not keys:
             return None
         block = self._blocks[max(keys, key=lambda key: key.round)]
@@ -295,9 +285,7 @@ def _categories(cells: Sequence[Hashable], lengths: NDArray[np.int64]) -> pd.Cat
     """Return a categorical column in which cell i is repeated ``lengths[i]`` times."""
     number: dict[Hashable, int] = {}
     codes = np.array([number.setdefault(cell, len(number)) for cell in cells], dtype=np.int64)
-    return pd.Categorical.from_codes(
-        np.repeat(codes, lengths), categories=pd.Index(list(number), dtype=object)
-    )
+    return pd.Categorical.from_codes(np.repeat(codes, lengths), categories=pd.Index(list(number), dtype=object))
 
 
 def _joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:

@@ -62,9 +62,7 @@ def save_models(
     return folder
 
 
-def load_model(
-    run: RunDirectory, algorithm: str, variant: str | None, seed: int, client: str
-) -> dict[str, Tensor]:
+def load_model(run: RunDirectory, algorithm: str, variant: str | None, seed: int, client: str) -> dict[str, Tensor]:
     """Read one client's model as a state dict: tensor name to tensor, without the client axis.
 
     Raises:

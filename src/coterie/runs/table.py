@@ -82,9 +82,7 @@ def _columns(rows: Sequence[Row], regression: bool) -> list[_Column]:
         ]
     else:
         quality = [
-            _Column(
-                "Accuracy", "accuracy_mean", lambda row: _pair(row, "accuracy_mean", "accuracy_std", ".3f"), 1
-            ),
+            _Column("Accuracy", "accuracy_mean", lambda row: _pair(row, "accuracy_mean", "accuracy_std", ".3f"), 1),
             _Column("R-Acc", "r_acc", lambda row: _one(row, "r_acc", "+.3f"), 1, True),
             _Column("PTR", "ptr", lambda row: _one(row, "ptr", ".2f"), 1, True),
             _Column("Gain\n(points)", "gain_mean", _gain, 1, True),
@@ -160,18 +158,12 @@ def _caption(rows: Sequence[Row], regression: bool) -> Text:
     seeds = max((len(row.get("seeds") or ()) for row in rows), default=0)
     over = f"{seeds} seeds" if seeds != 1 else "1 seed"
     means = f"{'MAE' if regression else 'Accuracy'}: mean over clients"
-    lines = [
-        PROTOCOLS[report].format(metric=metric) for report in dict.fromkeys(row["report"] for row in rows)
-    ]
+    lines = [PROTOCOLS[report].format(metric=metric) for report in dict.fromkeys(row["report"] for row in rows)]
     lines.append(f"{means} ± deviation over {over}." if seeds > 1 else f"{means}, {over}.")
     if not regression:
         lines.append("Gain over training alone: mean ± deviation over clients.")
     lines.append("PTR: share of clients no worse off than alone.")
-    lines += [
-        f"{row['label']}: {_listed(row['failed_clients'])} failed."
-        for row in rows
-        if row.get("failed_clients")
-    ]
+    lines += [f"{row['label']}: {_listed(row['failed_clients'])} failed." for row in rows if row.get("failed_clients")]
     lines += [_targets(rows, target) for target in rows[0].get("rounds_to_target") or ()] if rows else []
     return Text("\n".join(_paragraphs(lines)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 
 import numpy as np
@@ -32,9 +32,7 @@ def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def means(
-    stack: Stack, models: Models, data: ClientData, statistics: dict[str, Statistic]
-) -> dict[str, Tensor]:
+def means(stack: Stack, models: Models, data: ClientData, statistics: Mapping[str, Statistic]) -> dict[str, Tensor]:
     """The mean of each statistic over each client's examples, ``(k,)`` float64; NaN for a client without.
 
     ``models: (k,)``, one row for each client of ``data``, in evaluation mode. Clients that share one stored
@@ -43,9 +41,7 @@ def means(
     if models.common:
         return _means_of_common(stack, models, data, statistics)
     counts, starts = _counts(data)
-    plan = SequentialPlan(
-        counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device
-    )
+    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device)
     order = torch.from_numpy(plan.order).to(models.device)
     identity = bool((order == torch.arange(len(order), device=order.device)).all())
     ordered = models if identity else models[order]
@@ -63,7 +59,7 @@ def means(
 
 
 def _means_of_common(
-    stack: Stack, models: Models, data: ClientData, statistics: dict[str, Statistic]
+    stack: Stack, models: Models, data: ClientData, statistics: Mapping[str, Statistic]
 ) -> dict[str, Tensor]:
     one = {name: tensor[:1] for name, tensor in models.tensors.items()}
     first, total = int(data.offsets[0]), data.total
@@ -93,9 +89,7 @@ def full_gradient(
     ``weights``, flat over the clients' examples, replaces the factor 1/n of each example.
     """
     counts, starts = _counts(data)
-    plan = SequentialPlan(
-        counts, starts, _batch_size(data, len(models)), dtype=models.dtype, device=models.device
-    )
+    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=models.dtype, device=models.device)
     order = torch.from_numpy(plan.order).to(models.device)
     ordered = models[order]
     total = {

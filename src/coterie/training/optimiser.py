@@ -60,9 +60,7 @@ class Optimiser:
                 late = self.pull.of(name, own, len(gradient))
             if self.settings.weight_decay:
                 gradient.add_(own, alpha=self.settings.weight_decay)
-            direction = (
-                self._adam(name, gradient) if self.settings.optimizer == "adam" else self._sgd(name, gradient)
-            )
+            direction = self._adam(name, gradient) if self.settings.optimizer == "adam" else self._sgd(name, gradient)
             own.add_(direction, alpha=-self.lr)
             if late is not None:
                 own.add_(late, alpha=-self.lr)

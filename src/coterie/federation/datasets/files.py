@@ -78,7 +78,5 @@ def obtain(file: Published, data_dir: Path | None, source: str, folders: Sequenc
 def _download(url: str, file: Published, folder: Path) -> Path:
     downloader = pooch.HTTPDownloader(timeout=PATIENCE)
     return Path(
-        pooch.retrieve(
-            url, known_hash=f"sha256:{file.sha256}", fname=file.name, path=folder, downloader=downloader
-        )
+        pooch.retrieve(url, known_hash=f"sha256:{file.sha256}", fname=file.name, path=folder, downloader=downloader)
     )

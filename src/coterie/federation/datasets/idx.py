@@ -35,19 +35,15 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             "file."
         )
     header = 4 + 4 * dimensions
-    shape = (
-        tuple(int(n) for n in np.frombuffer(content[4:header], dtype=">u4")) if len(content) >= header else ()
-    )
+    shape = tuple(int(n) for n in np.frombuffer(content[4:header], dtype=">u4")) if len(content) >= header else ()
     wanted, found = header + math.prod(shape), len(content)
     if len(shape) < dimensions or found < wanted:
         raise CoterieError(
-            f"{path} is truncated: {found:,} bytes where at least {wanted:,} are expected. Download or copy "
-            "it again."
+            f"{path} is truncated: {found:,} bytes where at least {wanted:,} are expected. Download or copy it again."
         )
     if found > wanted:
         raise CoterieError(
-            f"{path} holds {found - wanted:,} bytes more than its header announces. Download or copy it "
-            "again."
+            f"{path} holds {found - wanted:,} bytes more than its header announces. Download or copy it again."
         )
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
@@ -56,9 +52,7 @@ def _content(path: Path) -> bytes:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise CoterieError(
-            f"{path} cannot be read: {error.strerror}. Check that it is a readable file."
-        ) from error
+        raise CoterieError(f"{path} cannot be read: {error.strerror}. Check that it is a readable file.") from error
     if not raw.startswith(GZIP):
         return raw
     try:

@@ -54,9 +54,7 @@ def fashion_mnist(data_dir: Path | None) -> Examples:
     return load_idx_set("fashion-mnist", files, data_dir, ("fashion-mnist", "FashionMNIST/raw"))
 
 
-def load_idx_set(
-    source: str, files: dict[str, Published], data_dir: Path | None, folders: Sequence[str]
-) -> Examples:
+def load_idx_set(source: str, files: dict[str, Published], data_dir: Path | None, folders: Sequence[str]) -> Examples:
     """Read the four files of such a set; images ``(N, 1, height, width)`` uint8, training ones first.
 
     Raises:

@@ -26,13 +26,9 @@ class Dirichlet(ShareRule):
     """
 
     rule: Literal["dirichlet"] = "dirichlet"
-    alpha: float = Field(
-        0.1, gt=0, allow_inf_nan=False, description="concentration; the smaller the more uneven"
-    )
+    alpha: float = Field(0.1, gt=0, allow_inf_nan=False, description="concentration; the smaller the more uneven")
     min_size: int = Field(10, ge=1, description="every client gets at least so many examples")
-    cap: bool = Field(
-        True, description="no further classes for a client that has its fair number of examples"
-    )
+    cap: bool = Field(True, description="no further classes for a client that has its fair number of examples")
 
     def share(self, examples: Examples, rows: Rows, generator: np.random.Generator) -> list[Rows]:
         """Draw, repair if need be, and deal.
@@ -41,9 +37,7 @@ class Dirichlet(ShareRule):
             CoterieError: too few examples for ``min_size`` each, or no classes.
         """
         if examples.task != "classification":
-            raise CoterieError(
-                f"The rule dirichlet needs classes, but {examples.name!r} is a regression: use iid."
-            )
+            raise CoterieError(f"The rule dirichlet needs classes, but {examples.name!r} is a regression: use iid.")
         if self.clients * self.min_size > len(rows):
             raise CoterieError(
                 f"{self.clients:,} clients of at least {self.min_size} examples (partition.min_size) need "

@@ -26,9 +26,7 @@ class Pathological(ShareRule):
 
     rule: Literal["pathological"] = "pathological"
     classes_per_client: int = Field(2, ge=1, description="largest number of classes of a client")
-    assignment: Literal["balanced", "shards"] = Field(
-        "balanced", description="how classes are given to clients"
-    )
+    assignment: Literal["balanced", "shards"] = Field("balanced", description="how classes are given to clients")
 
     def share(self, examples: Examples, rows: Rows, generator: np.random.Generator) -> list[Rows]:
         """Give classes to clients, then deal the examples.
@@ -38,9 +36,7 @@ class Pathological(ShareRule):
                 class too small for its owners.
         """
         if examples.task != "classification":
-            raise CoterieError(
-                f"The rule pathological needs classes, but {examples.name!r} is a regression: use iid."
-            )
+            raise CoterieError(f"The rule pathological needs classes, but {examples.name!r} is a regression: use iid.")
         rows = generator.permutation(rows)
         labels = examples.labels[rows]
         totals = np.bincount(labels, minlength=examples.classes)
@@ -64,8 +60,7 @@ class Pathological(ShareRule):
         counts = divide(totals, k, each, generator)
         if (counts.sum(1) == 0).any():
             raise CoterieError(
-                f"A class of {examples.name!r} is too small for {k:,} clients of {each} classes: ask for "
-                "fewer clients."
+                f"A class of {examples.name!r} is too small for {k:,} clients of {each} classes: ask for fewer clients."
             )
         return deal(counts, rows, labels)
 

@@ -36,14 +36,10 @@ class Rotation(Rule):
 
     rule: Literal["rotation"] = "rotation"
     degrees: float | None = Field(None, allow_inf_nan=False, description="angle between neighbouring clients")
-    angles: list[Annotated[float, Field(allow_inf_nan=False)]] | None = Field(
-        None, description="one angle a client"
-    )
+    angles: list[Annotated[float, Field(allow_inf_nan=False)]] | None = Field(None, description="one angle a client")
     train_sizes: list[Positive] | None = Field(None, description="training images, one number a client")
     validation_sizes: list[Count] | None = Field(None, description="validation images, one number a client")
-    big_client: Count | Literal["middle"] | None = Field(
-        None, description="the client that gets all remaining images"
-    )
+    big_client: Count | Literal["middle"] | None = Field(None, description="the client that gets all remaining images")
     interpolation: Interpolation = Field("nearest", description="how a turned image is sampled")
 
     @model_validator(mode="before")
@@ -61,13 +57,9 @@ class Rotation(Rule):
         for key in ("angles", "train_sizes", "validation_sizes"):
             values = getattr(self, key)
             if values is not None and len(values) != self.clients:
-                raise ValueError(
-                    f"{key} has {len(values)} values for {self.clients} clients; give one a client"
-                )
+                raise ValueError(f"{key} has {len(values)} values for {self.clients} clients; give one a client")
         if self.big_client is not None and (self.train_sizes or self.validation_sizes):
-            raise ValueError(
-                "big_client sets the sizes by itself; leave out train_sizes and validation_sizes"
-            )
+            raise ValueError("big_client sets the sizes by itself; leave out train_sizes and validation_sizes")
         if isinstance(self.big_client, int) and self.big_client >= self.clients:
             raise ValueError(f"big_client is {self.big_client} but the clients are 0 .. {self.clients - 1}")
         return self
@@ -112,9 +104,7 @@ class Rotation(Rule):
         one_pool = examples.boundary is None
         pool = generator.permutation(examples.train_rows)
         train, validation, test = self._counts(sizes, len(pool), one_pool, examples.name)
-        test_pool = (
-            pool[sum(train) + sum(validation) :] if one_pool else generator.permutation(examples.test_rows)
-        )
+        test_pool = pool[sum(train) + sum(validation) :] if one_pool else generator.permutation(examples.test_rows)
         if sizes.test == "rest":
             test = [len(test_pool) // self.clients] * self.clients
         if sum(test) > len(test_pool) or min(test) == 0:
@@ -137,9 +127,7 @@ class Rotation(Rule):
             columns={"angle": angles},
         )
 
-    def _counts(
-        self, sizes: Sizes, pool: int, one_pool: bool, name: str
-    ) -> tuple[list[int], list[int], list[int]]:
+    def _counts(self, sizes: Sizes, pool: int, one_pool: bool, name: str) -> tuple[list[int], list[int], list[int]]:
         """Numbers of training, validation and (where they are fixed) test images of each client."""
         k = self.clients
         train = list(self.train_sizes or [_number(sizes.train)] * k)

@@ -37,8 +37,7 @@ class ShareRule(Rule):
         sizes = super().resolve(given)
         if sizes.test == "rest":
             raise ValueError(
-                f"test: rest is for the rule rotation; under {self.rule} give a fraction, a number or "
-                "official"
+                f"test: rest is for the rule rotation; under {self.rule} give a fraction, a number or official"
             )
         if sizes.train == 0 or sizes.test == 0:
             raise ValueError("train and test must be above 0: every client needs examples of both")
@@ -51,9 +50,7 @@ class ShareRule(Rule):
         """Shares, then splits; see the class."""
         official = sizes.test == "official"
         if official and examples.boundary is None:
-            raise CoterieError(
-                f"{examples.name!r} has no official test set: give test as a fraction such as 0.2."
-            )
+            raise CoterieError(f"{examples.name!r} has no official test set: give test as a fraction such as 0.2.")
         rows = examples.train_rows if official else examples.all_rows
         if self.clients > len(rows):
             raise CoterieError(
@@ -119,9 +116,7 @@ def allocate(total: int, weights: Rows, capacity: Rows) -> Rows:
     return given
 
 
-def stratified(
-    share: Rows, strata: Rows, counts: tuple[int, int, int], classes: int
-) -> tuple[Rows, Rows, Rows]:
+def stratified(share: Rows, strata: Rows, counts: tuple[int, int, int], classes: int) -> tuple[Rows, Rows, Rows]:
     """Split a shuffled share ``(n,)`` into train, validation and test, every class in like proportion.
 
     A class stays in training as long as that is possible, so that no client is tested on what it never saw.
@@ -140,9 +135,7 @@ def stratified(
     for size, leave in ((test, 1), (validation, 1), (train, 0)):
         spare = np.maximum(left - leave, 0)
         chosen = allocate(size, left, spare if size <= spare.sum() else left)
-        parts.append(
-            np.concatenate([rows[t : t + m] for rows, t, m in zip(by_class, taken, chosen, strict=True)])
-        )
+        parts.append(np.concatenate([rows[t : t + m] for rows, t, m in zip(by_class, taken, chosen, strict=True)]))
         taken, left = taken + chosen, left - chosen
     return parts[2], parts[1], parts[0]
 

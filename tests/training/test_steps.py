@@ -1,0 +1,155 @@
+"""The public loop of a method with its own step is the loop that ``fit`` is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from plain import EXACT, RAGGED, SHAPES, B, assert_rows, assert_same, plain_fit, plan_of, ragged, stack_of
+
+from coterie.contract import LocalContext, Site
+from coterie.models import Stack
+from coterie.training import TrainingSettings, cross_entropy, own_steps
+from coterie.training.optimiser import Optimiser
+
+MOMENTUM = TrainingSettings(epochs=2, batch_size=B, lr=0.1, momentum=0.9, weight_decay=0.05)
+SETTINGS = [
+    MOMENTUM,
+    replace(MOMENTUM, nesterov=True, clip=0.5),
+    replace(MOMENTUM, optimizer="adam", lr=0.02),
+]
+
+
+class NoState:
+    """A store that holds nothing."""
+
+    def get(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def set(self, name: str, value: Any) -> None:
+        raise AssertionError(name)
+
+
+def site_of(stack: Stack, settings: TrainingSettings, counts: tuple[int, ...] = RAGGED) -> Site:
+    data = ragged(counts, SHAPES.get("normed-cnn", (6,)) if stack.mixes_examples else (6,))
+    return Site(
+        clients=torch.arange(data.k), names=[f"client {i}" for i in range(data.k)], round=1, train=data, validation=data,
+        context=LocalContext(stack, cross_entropy, settings, 0, 10, "classification", 3), store=NoState(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["momentum", "nesterov-clip", "adam"])
+@pytest.mark.parametrize("counts", [RAGGED, (6, 6, 6), (3,)], ids=["ragged", "equal", "one"])
+@pytest.mark.parametrize(
+    ("name", "executor", "options"),
+    [("mlp", "stacked", {}), ("mlp", "vmap", {"dropout": 0.3}), ("normed-cnn", "vmap", {}), ("normed-cnn", "loop", {})],
+)
+def test_the_loop_equals_fit(
+    name: str, executor: str, options: dict[str, Any], counts: tuple[int, ...], settings: TrainingSettings
+) -> None:
+    stack = stack_of(name, executor, **options)
+    site = site_of(stack, settings, counts)
+    start = stack.initial(4, site.k, distinct=True)
+    theta, seen = start.clone(), 0
+    for step in site.steps():
+        gradient = site.gradient(theta, step)
+        assert len(gradient) == len(step.inputs) == len(step.sizes)
+        theta = step.update(theta, gradient)
+        seen += len(step.inputs)
+    fitted, steps = site.fit(start)
+    assert_same(theta, fitted)
+    assert seen == int(steps.sum())
+    if not options:
+        plan = plan_of(site.train, epochs=2)
+        assert_rows(theta, plain_fit(stack, start, site.train, plan, settings))
+
+
+def test_a_common_start_and_a_drift() -> None:
+    """Row tensors of the method's own are aligned by ``step.rows``; one common row becomes many."""
+    stack = stack_of("mlp")
+    site = site_of(stack, replace(MOMENTUM, momentum=0.0, weight_decay=0.0))
+    start, drift = stack.initial(4, site.k), stack.initial(5, site.k, distinct=True)
+    theta = start.clone()
+    plain = start.clone()
+    plain.materialise()
+    for step in site.steps(steps=2):
+        theta = step.update(theta, site.gradient(theta, step) + drift[step.rows])
+        plain[step.rows] = plain[step.rows] - (site.gradient(plain, step) + drift[step.rows]) * 0.1
+    assert_same(theta, plain)
+    assert_same(start, stack.initial(4, site.k), rtol=0, atol=0)
+
+
+def test_the_head_alone() -> None:
+    stack = stack_of("mlp")
+    site = site_of(stack, MOMENTUM)
+    start = stack.initial(4, site.k, distinct=True)
+    theta = start.clone()
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step)["head"])
+    assert_same(theta, site.fit(start, only="head").models)
+    assert_same(theta["body"], start["body"], rtol=0, atol=0)
+
+
+def test_a_stack_that_a_state_owns_is_not_touched() -> None:
+    stack = stack_of("normed-cnn")
+    site = site_of(stack, MOMENTUM)
+    kept = stack.initial(4, site.k, distinct=True)
+    kept.owned = True
+    theta = kept[:]
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step))
+    assert_same(kept, stack.initial(4, site.k, distinct=True), rtol=0, atol=0)
+    assert_same(theta, site.fit(kept).models)
+
+
+def test_names_of_batches_decide_which_batches() -> None:
+    site = site_of(stack_of("mlp"), MOMENTUM)
+    first, again, other = (
+        [step.inputs for step in site.steps(batches=batches)] for batches in ("train", "train", "guidance")
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_what_a_step_holds() -> None:
+    stack, data = stack_of("mlp"), ragged()
+    keys = torch.arange(data.k) + 100
+    plan = plan_of(data)
+    for step, batch in zip(own_steps(data, plan, MOMENTUM, 0.1, keys), plan, strict=True):
+        rows = torch.arange(data.k)[step.rows]
+        assert step.number == batch.step
+        assert rows.tolist() == plan.order[: batch.active].tolist()
+        inputs, targets = data.batch(batch.positions)
+        assert torch.equal(step.inputs, inputs)
+        assert torch.equal(step.targets, targets)
+        assert len(set(step.keys.tolist())) == batch.active
+    assert stack.layout.d > 0
+
+
+def test_equal_clients_need_no_copies() -> None:
+    site = site_of(stack_of("mlp"), MOMENTUM, (8, 8))
+    assert all(step.rows == slice(None) for step in site.steps())
+
+
+def test_clipping_is_by_row() -> None:
+    """As torch clips each client's own gradient, whatever the others' are; parameters may be numbers."""
+    draw = torch.Generator().manual_seed(0)
+    rows = {
+        "a": torch.randn(3, 2, 2, generator=draw, dtype=torch.float64),
+        "b": torch.tensor([0.1, 100.0, -2.0], dtype=torch.float64),
+    }
+    expected = []
+    for row in range(3):
+        own = [torch.nn.Parameter(tensor[row].clone()) for tensor in rows.values()]
+        for parameter, tensor in zip(own, rows.values(), strict=True):
+            parameter.grad = tensor[row].clone()
+        torch.nn.utils.clip_grad_norm_(own, 2.5)
+        expected.append([parameter.grad for parameter in own])
+    theta = {name: torch.zeros_like(tensor) for name, tensor in rows.items()}
+    optimiser = Optimiser(TrainingSettings(clip=2.5), 1.0)
+    optimiser.update(theta, {name: tensor.clone() for name, tensor in rows.items()})
+    for row in range(3):
+        for tensor, clipped in zip(theta.values(), expected[row], strict=True):
+            torch.testing.assert_close(-tensor[row], clipped, **EXACT)
