@@ -137,7 +137,7 @@ def simulation(
 ) -> Simulation:
     """A simulation in float64 on one thread, unless ``settings`` say otherwise."""
     defaults: dict[str, Any] = {
-        "rounds": 3, "evaluate_every": 1, "training": BATCHES, "dtype": "float64", "threads": 1, "keep_best": "last",
+        "rounds": 3, "evaluate_every": 1000, "training": BATCHES, "dtype": "float64", "threads": 1, "keep_best": "last",
     }  # fmt: skip
     made = make_algorithm(algorithm, **dict(options or {})) if isinstance(algorithm, str) else algorithm
     return engine(federation, made, model, Settings(**{**defaults, **settings}))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from coterie.contract import Algorithm, Site, available_algorithms
-from coterie.engines import checkpoint
+from coterie.engines import Simulation, checkpoint
 from toys import FULL_BATCH, NORMED, Recording, classified, run, same, saved, simulation
 
 FEDERATION = classified((7, 4, 9, 5))
@@ -25,7 +25,7 @@ def trained(name: str, policy: str, rounds: int = 2, **settings: Any) -> Recordi
     return sim
 
 
-def buffer_bytes(sim: Recording) -> int:
+def buffer_bytes(sim: Simulation) -> int:
     table = sim.ledger.per_client()
     return int(table[table.kind == "buffer"]["bytes"].sum()) if len(table) else 0
 
@@ -70,18 +70,20 @@ def test_statistics_at_the_server_never_change() -> None:
 @ALGORITHMS
 @pytest.mark.parametrize("policy", ["average", "local", "server"])
 def test_every_method_under_every_policy(name: str, policy: str, tmp_path: Path) -> None:
-    whole = trained(name, policy, rounds=3)
-    chunked = trained(name, policy, rounds=3, chunk=1)
-    for part, tensor in whole.report_models().tensors.items():
-        torch.testing.assert_close(chunked.report_models().tensors[part], tensor, rtol=0, atol=1e-10)
-    assert (buffer_bytes(whole) > 0) == (policy == "average" and name != "local")
-    part = simulation(FEDERATION, name, NORMED, rounds=3, buffers=policy, training=FULL_BATCH)
-    part.advance()
-    checkpoint.save(tmp_path / "c.pt", part)
-    part = simulation(FEDERATION, name, NORMED, rounds=3, buffers=policy, training=FULL_BATCH)
+    settings: dict[str, Any] = {"rounds": 2, "buffers": policy, "training": FULL_BATCH, "evaluate_every": 2}
+    whole = simulation(FEDERATION, name, NORMED, **settings)
+    whole.advance()
+    checkpoint.save(tmp_path / "c.pt", whole)
+    whole.advance()
+    part = simulation(FEDERATION, name, NORMED, **settings)
     checkpoint.load(tmp_path / "c.pt", part)
     run(part)
     assert same(saved(part), saved(whole))
+    chunked = simulation(FEDERATION, name, NORMED, chunk=3, **settings)
+    run(chunked)
+    for name_of, tensor in whole.report_models().tensors.items():
+        torch.testing.assert_close(chunked.report_models().tensors[name_of], tensor, rtol=0, atol=1e-10)
+    assert (buffer_bytes(whole) > 0) == (policy == "average" and name != "local")
 
 
 def test_local_statistics_of_a_failed_client_roll_back() -> None:

@@ -32,9 +32,8 @@ def comparable(report: RoundReport) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_going_on_from_any_round_changes_nothing(name: str, variant: str | None, dtype: str, tmp_path: Path) -> None:
-    whole = begun(name, variant, dtype=dtype)
+def test_going_on_from_any_round_changes_nothing(name: str, variant: str | None, tmp_path: Path) -> None:
+    whole = begun(name, variant, dtype="float32")
     whole.initial_report()
     path, reports = tmp_path / "part.pt", []
     for round in range(ROUNDS):
@@ -42,7 +41,7 @@ def test_going_on_from_any_round_changes_nothing(name: str, variant: str | None,
         reports.append(comparable(whole.advance()))
     final, models = saved(whole), whole.report_models()
     for round in range(ROUNDS):
-        part = begun(name, variant, dtype=dtype)
+        part = begun(name, variant, dtype="float32")
         checkpoint.load(path.with_stem(f"round{round}"), part)
         assert part.round == round
         assert [comparable(part.advance()) for _ in range(round, ROUNDS)] == reports[round:]
@@ -87,7 +86,7 @@ def test_a_truncated_file(file: Path, share: float) -> None:
         load(file)
 
 
-@pytest.mark.parametrize("at", range(0, 100, 4))
+@pytest.mark.parametrize("at", range(0, 100, 10))
 def test_a_damaged_file(file: Path, at: int) -> None:
     """Bytes changed anywhere are found, or they lie where they do not matter."""
     before = begun("fedora", "paper")

@@ -93,7 +93,7 @@ def test_any_participation_runs(name: str, participation: Participation) -> None
     for report in run(sim):
         assert report.answered == report.cohort
         assert report.failures == ()
-        assert report.evaluations["test"]["loss"].shape == (5,)
+    assert report.evaluations["test"]["loss"].shape == (5,)
 
 
 @ALGORITHMS

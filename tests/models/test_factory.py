@@ -34,7 +34,9 @@ def size(module: nn.Module) -> int:
         ("cnn", (1, 8, 8), 3, {"channels": [4], "hidden": 5, "batch_norm": True}, 104 + 8 + 85 + 18),
     ],
 )
-def test_published_sizes(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any], parameters: int) -> None:
+def test_published_sizes(
+    name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any], parameters: int
+) -> None:
     module = build_model(name, shape, classes, **options)
     assert size(module) == parameters
     assert tuple(module(torch.zeros(2, *shape)).shape) == (2, classes)

@@ -149,7 +149,13 @@ def test_ownership_follows_views_and_not_copies() -> None:
     assert theta[1:3].owned
     assert theta["head"].owned
     assert theta[:1].repeat(3).owned
-    for fresh in (theta[[0, 2]], theta.clone(), theta + theta, torch.eye(4, dtype=torch.float64) @ theta, theta.zeros()):
+    for fresh in (
+        theta[[0, 2]],
+        theta.clone(),
+        theta + theta,
+        torch.eye(4, dtype=torch.float64) @ theta,
+        theta.zeros(),
+    ):
         assert not fresh.owned
         assert not {t.untyped_storage().data_ptr() for t in fresh.tensors.values()} & {
             t.untyped_storage().data_ptr() for t in theta.tensors.values()
@@ -308,7 +314,9 @@ def test_a_product_into_storage_that_is_there() -> None:
     assert equal(out, (matrix @ matrix) @ theta)
 
 
-MATRIX = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75], [0.0, 1.0, 0.0, 0.0], [0.25] * 4], dtype=torch.float64)
+MATRIX = torch.tensor(
+    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75], [0.0, 1.0, 0.0, 0.0], [0.25] * 4], dtype=torch.float64
+)
 
 
 def test_buffers_of_a_mixture() -> None:
@@ -387,7 +395,11 @@ def test_candidates() -> None:
     torch.testing.assert_close(wide.dot(wide * 2.0), 2 * theta.dot(theta).view(2, 3), **EXACT)
     weights = torch.rand(2, 3, dtype=torch.float64)
     assert equal((wide * weights).flatten_candidates(), theta * weights.flatten())
-    torch.testing.assert_close((wide * weights[:, 0]).flatten_candidates().flat(), theta.flat() * weights[:, :1].repeat_interleave(3, 0), **EXACT)
+    torch.testing.assert_close(
+        (wide * weights[:, 0]).flatten_candidates().flat(),
+        theta.flat() * weights[:, :1].repeat_interleave(3, 0),
+        **EXACT,
+    )
     assert equal(wide[1].flatten_candidates(), theta[3:])
     wide.tensors["w"][1, 2, 0, 0] = torch.nan
     assert wide.finite().tolist() == [True, False]

@@ -45,9 +45,7 @@ def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_means_of_every_client(name: str, executor: str) -> None:
     stack, models, data = prepared(name, executor)
     found = means(stack, models, data, STATISTICS)
-    assert {statistic: values.dtype for statistic, values in found.items()} == dict.fromkeys(
-        STATISTICS, torch.float64
-    )
+    assert {statistic: values.dtype for statistic, values in found.items()} == dict.fromkeys(STATISTICS, torch.float64)
     for row, n in enumerate(RAGGED):
         if n == 0:
             assert found["loss"][row].isnan()
@@ -152,7 +150,9 @@ def test_gradient_is_the_slope_of_the_loss() -> None:
 @pytest.mark.parametrize("executor", ["stacked", "vmap", "loop"])
 def test_regression_errors(executor: str) -> None:
     draw = torch.Generator().manual_seed(0)
-    data = ClientData.from_clients([torch.randn(n, 6, generator=draw) for n in (2, 5)], [torch.randn(n, 3, generator=draw) for n in (2, 5)])
+    data = ClientData.from_clients(
+        [torch.randn(n, 6, generator=draw) for n in (2, 5)], [torch.randn(n, 3, generator=draw) for n in (2, 5)]
+    )
     stack = stack_of("mlp", executor)
     models = stack.initial(0, 2, distinct=True)
     found: Any = means(stack, models, data, {"mae": absolute_error})["mae"]

@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from coterie.training import Schedule, TrainingSettings, absolute_error, cross_entropy, hits, objective_of, squared_error
+from coterie.training import (
+    Schedule,
+    TrainingSettings,
+    absolute_error,
+    cross_entropy,
+    hits,
+    objective_of,
+    squared_error,
+)
 from coterie.training.losses import negative_log_probability
 
 

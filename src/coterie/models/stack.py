@@ -85,7 +85,7 @@ class Stack:
     def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % (2**63))
-            return self.build().to(self.dtype)
+            return copy.deepcopy(self.build()).to(self.dtype)  # a factory may hand out one module again and again
 
     # --- forward --------------------------------------------------------------------------------------------
     def forward(
@@ -174,10 +174,12 @@ class Stack:
             head = self.head
 
             def build() -> nn.Module:
-                module = self.build()
+                if not head:  # the whole model is the head
+                    return nn.Identity()
+                module = copy.deepcopy(self.build())
                 parent, _, leaf = head.rpartition(".")
                 setattr(module.get_submodule(parent), leaf, nn.Identity())
-                return module if head else nn.Identity()
+                return module
 
             self._featuriser = Stack(
                 build,
@@ -285,7 +287,7 @@ def _pad_stack(output: Tensor, length: int) -> Tensor:
 
 def module_of(stack: Stack, models: Models, row: int) -> nn.Module:
     """A plain module of the user's own class that holds one row."""
-    module = copy.deepcopy(stack._fresh(0))
+    module = stack._fresh(0)
     state = module.state_dict()
     state.update({name: tensor[row].detach().cpu() for name, tensor in models.tensors.items()})
     module.load_state_dict(state)
