@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 
 from coterie.contract import Algorithm, Site, available_algorithms
 from coterie.engines import Simulation, checkpoint
-from toys import FULL_BATCH, NORMED, Recording, classified, run, same, saved, simulation
+from coterie.errors import CoterieError
+from toys import BATCHES, FULL_BATCH, NORMED, Recording, classified, run, same, saved, simulation
 
 FEDERATION = classified((7, 4, 9, 5))
 MEAN, COUNT = "2.running_mean", "2.num_batches_tracked"
@@ -104,6 +106,21 @@ def test_local_statistics_of_a_failed_client_roll_back() -> None:
     run(sim)
     arrived = [call.received["w"].tensors[COUNT].tolist() for call in sim.calls]
     assert arrived == [[0, 0, 0, 0], [1, 1, 1, 1], [2, 1, 2, 2]]
+
+
+def test_batches_of_one_example_are_left_out() -> None:
+    seven = classified((7, 6))
+    sims = [simulation(seven, "local", NORMED, rounds=1, training=replace(BATCHES, batch_size=b)) for b in (3, 6)]
+    for sim, steps in zip(sims, ([4, 4], [2, 2]), strict=True):  # 3 + 3 (+ 1) and 6 (+ 1), twice
+        run(sim)
+        assert sim.report_models().tensors[COUNT].tolist() == steps
+
+
+def test_a_client_that_cannot_train_is_named() -> None:
+    with pytest.raises(CoterieError, match="local, round 1: client client-1 has a single training example"):
+        simulation(classified((7, 1)), "local", NORMED).advance()
+    with pytest.raises(CoterieError, match=r"raise training\.batch_size"):
+        simulation(FEDERATION, "local", NORMED, training=replace(BATCHES, batch_size=1)).advance()
 
 
 def test_own_steps_move_statistics_too() -> None:

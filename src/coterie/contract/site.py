@@ -231,8 +231,23 @@ class Site:
         counts, starts = self.train.n.cpu().numpy(), self.train.offsets[:-1].cpu().numpy()
         return BatchPlan(
             counts, starts, self.key(f"batches:{batches}"), training.batch_size, epochs=epochs, steps=steps,
-            drop_last=training.drop_last, dtype=self.context.stack.dtype, device=self.context.stack.device,
+            drop_last=training.drop_last, smallest=self._smallest_batch(),
+            dtype=self.context.stack.dtype, device=self.context.stack.device,
         )  # fmt: skip
+
+    def _smallest_batch(self) -> int:
+        """Two examples where the model compares examples with one another, else one."""
+        if not self.context.stack.mixes_examples:
+            return 1
+        if self.context.training.batch_size < 2:
+            raise CoterieError("batch normalisation needs batches of two examples or more; raise training.batch_size")
+        if bool((self.n < 2).any()):
+            name = self.names[int(self.n.argmin())]
+            raise CoterieError(
+                f"client {name} has a single training example, from which batch normalisation cannot learn; leave the "
+                "client out or choose a model without batch normalisation"
+            )
+        return 2
 
     def _dropout_keys(self, batches: str) -> Tensor:
         keys = self.key(f"dropout:{batches}").astype(np.int64)

@@ -84,7 +84,7 @@ class Stack:
 
     def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed % (2**63))
+            torch.default_generator.manual_seed(seed % 2**63)  # modules are built on the CPU
             return copy.deepcopy(self.build()).to(self.dtype)  # a factory may hand out one module again and again
 
     # --- forward --------------------------------------------------------------------------------------------
@@ -115,7 +115,10 @@ class Stack:
             tensors = {**tensors, **dict.fromkeys(self._keys, zero)}
         if self._layers is not None:
             return self._layers(tensors, inputs, sinks)
-        self._replica.train(train)
+        for layer in self._replica.train(train).modules():
+            # without dropout it is alike in both modes, but cuDNN has gradients in training mode only
+            if isinstance(layer, nn.RNNBase) and not layer.dropout:
+                layer.training = True
         if self.executor == "loop":
             return self._loop(tensors, inputs, sizes if train else None)
         if train and self.mixes_examples and sizes is not None and bool((sizes < inputs.shape[1]).any()):

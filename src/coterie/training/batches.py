@@ -38,7 +38,8 @@ class BatchPlan:
 
     ``counts: (k,)`` examples per client and ``starts: (k,)`` their first flat position. Every example is used
     once per epoch, and the last batch of an epoch has what is left (unless ``drop_last`` leaves at least one
-    batch). Rows are served by falling number of steps: ``order: (k,)`` says which row comes first.
+    batch, or it has fewer than ``smallest`` examples). Rows are served by falling number of steps: ``order: (k,)``
+    says which row comes first.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class BatchPlan:
         epochs: int | None = None,
         steps: int | None = None,
         drop_last: bool = False,
+        smallest: int = 1,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -59,8 +61,9 @@ class BatchPlan:
         batches = -(-counts // batch_size)
         if drop_last:
             batches = np.where(counts >= batch_size, counts // batch_size, batches)
+        batches = np.where(counts - (batches - 1) * batch_size < smallest, batches - 1, batches)
         self.steps = np.full(len(counts), steps) if epochs is None else batches * epochs
-        self.steps = np.where(counts > 0, self.steps, 0).astype(np.int64)
+        self.steps = np.where(batches > 0, self.steps, 0).astype(np.int64)
         self.order = np.argsort(-self.steps, kind="stable")
         self._sorted = self.steps[self.order]
         self._counts, self._starts, self._keys = counts[self.order], starts[self.order], keys[self.order]
