@@ -236,8 +236,8 @@ class Site:
         )  # fmt: skip
 
     def _smallest_batch(self) -> int:
-        """Two examples where the model compares examples with one another, else one."""
-        if not self.context.stack.mixes_examples:
+        """The examples that the model needs in a batch, which every client must have."""
+        if self.context.stack.smallest_batch == 1:
             return 1
         if self.context.training.batch_size < 2:
             raise CoterieError("batch normalisation needs batches of two examples or more; raise training.batch_size")

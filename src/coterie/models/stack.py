@@ -54,6 +54,7 @@ class Stack:
         self._layers: StackedLayers | None = None
         self._featuriser: Stack | None = None
         self._probe()
+        self.smallest_batch = self._smallest_batch()
         self.executor = self._choose(executor)
 
     # --- rows -----------------------------------------------------------------------------------------------
@@ -81,6 +82,17 @@ class Stack:
                     f"model {type(module).__name__} draws random numbers that no key decides, so that runs "
                     "could not be repeated; use torch.nn.Dropout modules for its dropout"
                 )
+
+    def _smallest_batch(self) -> int:
+        """Two examples where the model's layers cannot train on a single one (batch normalisation), else one."""
+        if not self.mixes_examples:
+            return 1
+        try:
+            with torch.no_grad():
+                self._fresh(0).train()(torch.zeros(1, *self.feature_shape, dtype=self.dtype))
+        except ValueError:
+            return 2
+        return 1
 
     def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
