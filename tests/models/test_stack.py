@@ -119,6 +119,13 @@ def test_stacked_layers_keep_their_options(activation: nn.Module) -> None:
     torch.testing.assert_close(stack.forward(rows.tensors, inputs), loop.forward(rows.tensors, inputs), **EXACT)
 
 
+def test_an_activation_in_place_leaves_the_inputs_alone() -> None:
+    stack = stack_of(lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3)))
+    inputs = inputs_for(stack)
+    stack.forward(stack.initial(0, 3).tensors, inputs)
+    assert torch.equal(inputs, inputs_for(stack))
+
+
 BUILDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "nested": (sequence(nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(6, 6, bias=False)))), (4,), "stacked"),
     "bare linear": (lambda: nn.Linear(4, 3), (4,), "stacked"),
