@@ -232,7 +232,7 @@ class RowCheckSingle(RowCheck):
 @pytest.mark.parametrize(("dtype", "engine"), [("float64", RowCheck), ("float32", RowCheckSingle)])
 def test_rows_are_independent(case: Case, dtype: str, engine: type[RowCheck]) -> None:
     federation = classified((7, 4, 1, 5))
-    sim = simulation(federation, case.make(), engine=engine, dtype=dtype, training=MOMENTUM, evaluate_every=3)
+    sim = simulation(federation, case.make(), engine=engine, dtype=dtype, training=MOMENTUM, rounds=2)
     run(sim)
     assert sim.calls
 

@@ -154,6 +154,21 @@ def test_fedora_paper_weighs_the_pull_by_the_gain() -> None:
     close(personal(sim), [[1 + 0.75 - 0.25 * 2 * 2 * (1 - 2), 0.0], [0.0, 2 + 1.5 - 0.25 * 2 * 0.125 * (2 - 1)]])
 
 
+def test_fedora_measures_the_gain_on_validation_data() -> None:
+    elsewhere = replace(TWO, validation=located([[1.5, 0.0], [0.0, 1.0]], [1, 3]).validation)
+    sim = simulation(
+        elsewhere,
+        make_algorithm("fedora", "paper", epsilon=0.0),
+        LOCATION,
+        rounds=2,
+        training=replace(FULL_BATCH, lr=0.25),
+    )
+    sim.advance()  # theta = (1, 0), (0, 2)
+    sim.server.theta_hat = models_like(sim, [[2.0, 0.0], [0.0, 1.0]])
+    sim.advance()
+    close(state(sim, "lambda_k"), [0.0, 0.5])  # 1/8 -> 1/8, and 1/2 -> 0
+
+
 def test_fedora_released_takes_the_exponential_and_the_plain_pull() -> None:
     training = replace(FULL_BATCH, lr=0.25, momentum=0.5, weight_decay=0.1, epochs=2)
     sim = simulation(TWO, make_algorithm("fedora", "released"), LOCATION, rounds=2, training=training)

@@ -15,6 +15,7 @@ from toys import (
     BATCHES,
     FULL_BATCH,
     LOCATION,
+    Recording,
     classified,
     located,
     personal,
@@ -392,3 +393,15 @@ def test_the_schedule_reaches_the_clients() -> None:
     sim = simulation(located([[1.0]]), "local", LOCATION, rounds=2, training=halved)
     run(sim)
     assert personal(sim).item() == pytest.approx(1 - (1 - 0.2) * (1 - 0.1))
+
+
+def test_batches_change_from_round_to_round_but_not_from_method_to_method() -> None:
+    def first_batches(name: str) -> list[Tensor]:
+        sim = simulation(FEDERATION, name, engine=Recording, rounds=2)
+        run(sim)
+        calls = [call for call in sim.calls if call.method == "local_update"]
+        return [next(call.site.steps()).inputs for call in calls]
+
+    local, again = first_batches("local"), first_batches("fedora")
+    assert not torch.equal(local[0], local[1])
+    assert all(torch.equal(a, b) for a, b in zip(local, again, strict=True))
