@@ -23,9 +23,9 @@ class Workers:
     far more on a busy machine; threads that each train other clients do not.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, threads: int) -> None:
         self.count = count
-        torch.set_num_threads(1 if count > 1 else torch.get_num_threads())
+        torch.set_num_threads(max(1, threads // count))
         self._pool: ThreadPoolExecutor | None = None
 
     def map(self, function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
