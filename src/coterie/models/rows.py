@@ -107,7 +107,10 @@ class Models:
     @overload
     def __getitem__(self, rows: Rows) -> Models: ...
     def __getitem__(self, rows: str | Rows) -> Models:
-        """``theta[rows]``: rows (an int keeps the axis); ``theta["head"]``, ``theta["body"]``: columns."""
+        """``theta[rows]``: rows (an int keeps the axis); ``theta["head"]``, ``theta["body"]``: columns.
+
+        Neighbouring rows, by slice or by number, are seen and not copied: ``clone`` what is kept while rows change.
+        """
         if isinstance(rows, str):
             names = self.layout.part(rows)
             layout = replace(
