@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from cli_helpers import TINY, assert_same_run, coterie, error_of, rows_of
 
+from coterie.experiment import resume_command
+
 LONGER = (
     TINY.replace("rounds: 4", "rounds: 24")
     .replace("[local,", "[local, fedora,")
@@ -78,6 +80,15 @@ def test_a_signal_saves_and_says_how_to_go_on(number: int, code: int, tmp_path: 
     assert errors.strip() == "Stopped after saving; continue with: coterie resume out"
     assert coterie("resume", tmp_path / "out").exit_code == 0
     assert_same_run(uninterrupted, tmp_path / "out")
+
+
+def test_the_way_on_names_a_data_folder_unless_the_environment_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COTERIE_DATA", raising=False)
+    assert resume_command(Path("out")) == "coterie resume out"
+    assert resume_command(Path("my out"), Path("data")) == "coterie resume 'my out' --data-dir data"
+    monkeypatch.setenv("COTERIE_DATA", "data/")
+    assert resume_command(Path("out"), Path("data")) == "coterie resume out"
+    assert resume_command(Path("out"), Path("other")) == "coterie resume out --data-dir other"
 
 
 def test_history_written_after_the_checkpoint_is_cut(stopped: Path, uninterrupted: Path) -> None:

@@ -425,13 +425,15 @@ def test_cuda_forward(name: str) -> None:
     near, far = stack_of(build, "loop", shape), stack_of(build, shape=shape, device="cuda")
     rows, inputs = near.initial(0, 3, distinct=True), inputs_for(near)
     sizes = torch.tensor([5, 3, 2])
+    # torch's CUDA kernel of weight normalisation takes its square root in single precision, whatever the weights have
+    accuracy = 1e-6 if name == "weight norm" else 1e-9
     for train in (False, True):
         one, other = rows.clone(), rows.to("cuda").clone()
         expected = near.forward(one.tensors, inputs, train=train, sizes=sizes)
         outputs = far.forward(other.tensors, inputs.cuda(), train=train, sizes=sizes.cuda())
         for row, size in enumerate(sizes.tolist()):
-            torch.testing.assert_close(outputs[row, :size].cpu(), expected[row, :size], rtol=0, atol=1e-9)
+            torch.testing.assert_close(outputs[row, :size].cpu(), expected[row, :size], rtol=0, atol=accuracy)
         for buffer in rows.layout.buffers:
-            torch.testing.assert_close(other.tensors[buffer].cpu(), one.tensors[buffer], rtol=0, atol=1e-9)
+            torch.testing.assert_close(other.tensors[buffer].cpu(), one.tensors[buffer], rtol=0, atol=accuracy)
     assert far.features(rows.to("cuda").tensors, inputs.cuda()).device.type == "cuda"
     assert module_of(far, rows.to("cuda"), 1).state_dict().keys() == rows.tensors.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from coterie.config.yamltext import read_yaml
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.result import Result
+from coterie.federation.datasets.files import ENVIRONMENT
 from coterie.runs import RunDirectory
 
 
@@ -112,6 +114,7 @@ def _stored_config(directory: RunDirectory) -> Any:
 
 
 def resume_command(directory: Path, data_dir: Path | None = None) -> str:
-    """What to type to continue."""
-    words = ["coterie", "resume", str(directory), *(["--data-dir", str(data_dir)] if data_dir else [])]
+    """What to type to continue; a folder of data that the environment names need not be repeated."""
+    stated = data_dir is not None and data_dir != Path(os.environ.get(ENVIRONMENT, ""))
+    words = ["coterie", "resume", str(directory), *(["--data-dir", str(data_dir)] if stated else [])]
     return shlex.join(words)
