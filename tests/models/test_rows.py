@@ -142,6 +142,46 @@ def test_assignment_keeps_the_type() -> None:
     assert torch.equal(theta.tensors["w"][0], models(1, seed=1).tensors["w"][0].float())
 
 
+def add_one(theta: Models) -> None:
+    theta[[0]] = theta[:1] + 1.0
+
+
+def double(theta: Models) -> None:
+    theta.mixed(torch.eye(len(theta)) * 2, out=theta)
+
+
+@pytest.mark.parametrize("rows", [[1, 2], [2, 0], [0, 1, 2], 1, torch.tensor([True, True, False]), "head", "body"])
+@pytest.mark.parametrize("build", [models, common])
+@pytest.mark.parametrize("change", [add_one, double])
+def test_rows_by_number_and_parts_are_values(
+    rows: Any, build: Callable[[int], Models], change: Callable[[Models], None]
+) -> None:
+    """Whether they lie together or not, neither side's changes reach the other."""
+    theta = build(3)
+    taken, before = theta[rows], theta[rows].clone()
+    change(theta)
+    assert equal(taken, before)
+    theta = build(3)
+    taken, before = theta[rows], theta.clone()
+    change(taken)
+    assert equal(theta, before)
+
+
+def test_rows_by_number_share_storage_until_something_changes() -> None:
+    theta = models(3)
+    assert theta[[1, 2]].tensors["w"].data_ptr() == theta[1:].tensors["w"].data_ptr()
+    address = theta.tensors["w"].data_ptr()
+    theta[0] = theta[1]
+    assert theta.tensors["w"].data_ptr() == address
+
+
+def test_a_lone_row_taken_twice_is_a_value_too() -> None:
+    theta = models(1)
+    taken, before = theta[[0, 0]], theta[[0, 0]].clone()
+    add_one(theta)
+    assert equal(taken, before)
+
+
 def test_ownership_follows_views_and_not_copies() -> None:
     """A result that shares storage with a state's stack says so, so that assigning it copies."""
     theta = models()

@@ -195,6 +195,7 @@ class Config(Section):
     executor: Literal["auto", "stacked", "vmap", "loop"] = "auto"
     chunk: PositiveInt | None = None
     threads: PositiveInt | None = None
+    processes: PositiveInt | None = None
     buffers: Literal["average", "local", "server"] = "average"
 
     @field_validator("seeds")

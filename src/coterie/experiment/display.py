@@ -1,4 +1,4 @@
-"""What a person sees while an experiment runs: two bars on a terminal, one line a finished run anywhere."""
+"""What a person sees while an experiment runs: bars on a terminal, one line a finished run anywhere."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.experiment.plan import Job, Plan
+from coterie.experiment.record import Key
 
 
 @contextmanager
@@ -55,7 +56,7 @@ class Standing:
 
 
 class Display:
-    """Shows the progress of a plan; a context manager.
+    """Shows the progress of a plan, one bar a run that goes on; a context manager.
 
     Parameters
     ----------
@@ -84,8 +85,9 @@ class Display:
             speed_estimate_period=20,
         )
         self._all: TaskID | None = None
-        self._job: TaskID | None = None
-        self._before = 0
+        self._tasks: dict[Key, TaskID] = {}
+        self._rounds_of: dict[Key, int] = {}
+        self._done = 0
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -100,39 +102,39 @@ class Display:
         """One line above the bars."""
         self._bars.console.print(text, highlight=False)
 
-    def begin(self, job: Job, done: int, round: int) -> None:
-        """A run starts, or goes on at ``round``, after ``done`` other runs."""
+    def start(self, done: int) -> None:
+        """Note how many runs were finished before."""
+        self._done = done
+
+    def begin(self, job: Job, round: int) -> None:
+        """A run starts, or goes on at ``round``."""
+        self._rounds_of[job.key] = round
         if self._all is None:
             # Created late: the estimate of the time left starts with the first run, not with loading data.
-            self._all = self._bars.add_task(
-                "all",
-                total=len(self._plan) * self._rounds,
-                completed=done * self._rounds + round,
-                position="",
-                standing="",
-            )
-        if self._job is not None:
-            self._bars.remove_task(self._job)
-        self._before = done
-        self._job = self._bars.add_task(
-            self._name(job),
-            total=self._rounds,
-            completed=round,
-            position=f"round {round:>{len(str(self._rounds))}}/{self._rounds}",
-            standing="",
+            self._all = self._bars.add_task("all", total=len(self._plan) * self._rounds, position="", standing="")
+        self._tasks[job.key] = self._bars.add_task(
+            self._name(job), total=self._rounds, completed=round, position=self._position(round), standing=""
         )
-        self._bars.update(self._all, position=f"run {done + 1}/{len(self._plan)}")
+        self._count()
 
-    def advance(self, round: int, standing: Standing | None) -> None:
+    def advance(self, job: Job, round: int, standing: Standing | None) -> None:
         """A round is over."""
-        if self._job is None or self._all is None:
-            return
-        position = f"round {round:>{len(str(self._rounds))}}/{self._rounds}"
-        if standing is None:
-            self._bars.update(self._job, completed=round, position=position)
-        else:
-            self._bars.update(self._job, completed=round, position=position, standing=str(standing))
-        self._bars.update(self._all, completed=self._before * self._rounds + round)
+        self._rounds_of[job.key] = round
+        task = self._tasks[job.key]
+        self._bars.update(task, completed=round, position=self._position(round))
+        if standing is not None:
+            self._bars.update(task, standing=str(standing))
+        self._count()
+
+    def _count(self) -> None:
+        """Bring the bar of all runs up to date."""
+        if self._all is not None:
+            completed = self._done * self._rounds + sum(self._rounds_of.values())
+            number = min(self._done + len(self._rounds_of), len(self._plan))
+            self._bars.update(self._all, completed=completed, position=f"run {number}/{len(self._plan)}")
+
+    def _position(self, round: int) -> str:
+        return f"round {round:>{len(str(self._rounds))}}/{self._rounds}"
 
     def _name(self, job: Job) -> str:
         """Label and seed, as wide for every job so that nothing jumps."""
@@ -144,6 +146,9 @@ class Display:
 
     def finish(self, job: Job, standing: Standing | None, seconds: float, failed: int) -> None:
         """A run is over: a line that stays, with the result at the reported round."""
+        self._bars.remove_task(self._tasks.pop(job.key))
+        self._rounds_of[job.key] = self._rounds
+        self._count()
         result = "" if standing is None else f"{standing!s:<32}round {standing.round:<5}"
         clients = f"  [yellow]{failed} client{'s' if failed > 1 else ''} failed[/]" if failed else ""
         self.say(f"[green]done[/] {self._name(job)}  {result} {seconds:7.1f} s{clients}")

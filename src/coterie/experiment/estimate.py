@@ -18,6 +18,7 @@ from coterie.config import Config
 from coterie.config.yamltext import write_yaml
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.plan import Job
+from coterie.experiment.processes import how_many
 
 PATIENCE = 2.0
 """Seconds of training after which a method is measured well enough; at least one round, at most ``MANY``."""
@@ -66,7 +67,8 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
     experiment.check()
     seed = config.seeds[0]
     costs = {system.label: measure(experiment, Job(system, seed)) for system in experiment.plan.systems}
-    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds))
+    count, _ = how_many(experiment, len(experiment.plan))
+    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count)
 
 
 def measure(experiment: Experiment, job: Job) -> Cost:
@@ -120,7 +122,7 @@ def _data_bytes(experiment: Experiment) -> float:
     return float(sum(storages.values()))
 
 
-def _table(costs: Mapping[str, Cost], seeds: int) -> Table:
+def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
     table = Table(
         title="Estimate from a few measured rounds",
         title_justify="left",
@@ -144,15 +146,17 @@ def _table(costs: Mapping[str, Cost], seeds: int) -> Table:
     table.add_section()
     table.add_row(
         f"all, {seeds} seed{'s' if seeds > 1 else ''}",
-        _duration(sum(cost.seconds for cost in every) * seeds),
-        decimal(int(max(cost.memory for cost in every))),
+        _duration(sum(cost.seconds for cost in every) * seeds / processes),
+        decimal(int(max(cost.memory for cost in every)) * processes),
         decimal(int(sum(cost.models for cost in every) * seeds)),
         decimal(int(sum(cost.history for cost in every) * seeds)),
         style="bold",
     )
+    together = f"go on {processes} at a time" if processes > 1 else "go on one after the other"
+    times = f", times {processes}" if processes > 1 else ""
     table.caption = (
-        "Memory is the largest of the methods, which run one after the other. "
-        f"Its checkpoint takes up to {decimal(int(max(c.checkpoint for c in every)))} while a method runs."
+        f"Runs {together}. Memory is the largest of the methods{times}. "
+        f"A checkpoint takes up to {decimal(int(max(c.checkpoint for c in every)))} while a method runs."
     )
     table.caption_justify = "left"
     return table

@@ -1,37 +1,33 @@
-"""One sitting of an experiment: the jobs that are not finished yet, one after the other."""
+"""One sitting of an experiment: the jobs that are not finished yet, one after the other or side by side."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from coterie.engines import Diverged, RoundReport, Simulation, checkpoint
+from coterie.engines import RoundReport
 from coterie.errors import CoterieError
 from coterie.evaluation import choose_round, summarise
 from coterie.experiment.display import Display, Standing
 from coterie.experiment.interrupt import Interrupted, StopRequest, listening
 from coterie.experiment.plan import Job
-from coterie.experiment.record import Record
+from coterie.experiment.processes import Processes, how_many
+from coterie.experiment.record import Key, Record
 from coterie.experiment.result import Result
-from coterie.federation import Federation
-from coterie.runs import History, RunDirectory, save_models
+from coterie.experiment.work import Closing, Opening, carry_out
+from coterie.runs import History, RunDirectory
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
-
-CHECKPOINT_SECONDS = 30.0
-"""A checkpoint is written at least this often, however many rounds lie between two."""
 
 Metric = Literal["accuracy", "mae"]
 
 
 class Session:
-    """One sitting of an experiment: the jobs that are not finished yet, one after the other."""
+    """One sitting of an experiment; it keeps the books of all jobs (an `Observer`)."""
 
     def __init__(
         self,
@@ -43,22 +39,23 @@ class Session:
     ) -> None:
         self.experiment, self.directory, self.history, self.record = experiment, run, history, record
         self.display = Display(experiment.plan, experiment.config.rounds, console)
-        self.metric: Metric = "accuracy"
-        self.saved = time.monotonic()
+        self.stop = StopRequest()
         self.diverged: list[str] = []
+        self._openings: dict[Key, Opening] = {}
 
     def run(self) -> Result:
         """Run what is left, then write the summary."""
         config, plan = self.experiment.config, self.experiment.plan
-        with self.display, listening(self._stopping) as stop:
+        left = [job for job in plan if job.key not in self.record.finished]
+        with self.display, listening(self._stopping) as self.stop:
+            self.display.start(len(plan) - len(left))
             try:
-                for number, job in enumerate(plan):
-                    if job.key not in self.record.finished:
-                        self._stop_if_asked(stop)
-                        self._run(job, number, stop)
+                self._carry_out(left)
             except (CoterieError, MemoryError):
-                self.history.write(self.directory)  # what was computed before the mishap is kept
+                self._write()  # what was computed before the mishap is kept
                 raise
+        if any(job.key not in self.record.finished for job in plan):
+            raise Interrupted(self.directory.path, self.stop.number or 0)
         task = self.experiment.federation(config.seeds[0]).task
         rows = summarise(
             self.history.frames(),
@@ -71,58 +68,33 @@ class Session:
         self.directory.write_summary(rows)
         return Result(self.directory.path, rows, config.name, tuple(self.diverged))
 
-    def _run(self, job: Job, number: int, stop: StopRequest) -> None:
-        """One job from its checkpoint, or from the start, to its models."""
-        federation = self.experiment.federation(job.seed)
-        self.metric = "accuracy" if federation.task == "classification" else "mae"
-        self.record.check_source(job.seed, federation.source)
-        simulation = self.experiment.simulation(job)
-        if self.experiment.settle(simulation.resolved):
-            self.experiment.write_config(self.directory)  # a resumed run then executes alike
-        path = self.directory.checkpoint(*job.key)
-        if path.exists():
-            checkpoint.load(path, simulation)
-            self.history.cut(*job.key, simulation.round)
-        else:
-            self.history.cut(*job.key, -1)
-        self.display.begin(job, number, simulation.round)
-        if simulation.round == 0:
-            self._note(job, federation, simulation.initial_report())
-        try:
-            self._advance(job, federation, simulation, path, stop)
-        except Diverged as error:
-            self._give_up(job, federation, simulation, error)
-        self._finish(job, federation, simulation)
-        path.unlink(missing_ok=True)
-
-    def _advance(self, job: Job, federation: Federation, simulation: Simulation, path: Path, stop: StopRequest) -> None:
-        """The remaining rounds, with checkpoints."""
-        self.saved, last = time.monotonic(), simulation.round
-        while not simulation.finished:
-            report = simulation.advance()
-            self._note(job, federation, report)
-            if simulation.finished:
+    def _carry_out(self, jobs: list[Job]) -> None:
+        """The jobs, in this process or in several."""
+        count, threads = how_many(self.experiment, len(jobs)) if jobs else (1, 1)
+        if count > 1:
+            with Processes(self.experiment, self.directory, count, threads) as processes:
+                processes.run(jobs, self)
+            return
+        for job in jobs:
+            if self.stop.number is not None or not carry_out(self.experiment, job, self.directory, self):
                 return
-            due = report.round - last >= self.experiment.config.checkpoint_every
-            late = time.monotonic() - self.saved >= CHECKPOINT_SECONDS
-            if due or late or stop.number is not None:
-                self._save(path, simulation)
-                last = report.round
-            self._stop_if_asked(stop)
 
-    def _give_up(self, job: Job, federation: Federation, simulation: Simulation, error: Diverged) -> None:
-        """Every client failed: the rounds before are kept, and the other methods still run."""
-        for client in federation.names:
-            self.history.add_failure(*job.key, simulation.round, client, str(error))
-        self.diverged.append(f"{job.system.label} seed {job.seed}, round {simulation.round}: {error}")
-        self.display.warn(self.diverged[-1])
+    # --- the books of a job --------------------------------------------------------------------------------------
+    def began(self, job: Job, opening: Opening) -> None:
+        """The same data as before; what a killed run wrote after its checkpoint is dropped."""
+        self._openings[job.key] = opening
+        self.record.check_source(job.seed, opening.source)
+        if self.experiment.settle(opening.resolved):
+            self.experiment.write_config(self.directory)  # a resumed run then executes alike
+        self.history.cut(*job.key, opening.round)
+        self.display.begin(job, max(opening.round, 0))
 
-    def _note(self, job: Job, federation: Federation, report: RoundReport) -> None:
-        """One round into the history, and onto the screen."""
-        key = (*job.key, report.round)
+    def noted(self, job: Job, report: RoundReport) -> bool:
+        """One round into the history, and onto the screen; whether a stop was asked for."""
+        key, names = (*job.key, report.round), self._openings[job.key].names
         for split, metrics in report.evaluations.items():
             for metric, values in metrics.items():
-                self.history.add_clients(*key, split, federation.names, report.n[split], metric, values)
+                self.history.add_clients(*key, split, names, report.n[split], metric, values)
         self.history.add_ledger(*key, report.ledger)
         for phase, seconds in report.seconds.items():
             self.history.add_timing(*key, phase, seconds)
@@ -130,61 +102,70 @@ class Session:
             self.history.add_failure(*key, failure.client, failure.reason)
             self.display.warn(f"{job.system.label} seed {job.seed}, round {report.round}: {failure}")
         standing = self._standing(job, report.round, report.round) if "test" in report.evaluations else None
-        self.display.advance(report.round, standing)
+        self.display.advance(job, report.round, standing)
+        return self.stop.number is not None
 
-    def _standing(self, job: Job, round: int, reference_round: int) -> Standing | None:
-        """Mean test result at ``round`` and gain over LOCAL, with the same seed, at ``reference_round``."""
-        own = self.history.latest(*job.key, "test", self.metric, round=round)
-        if own is None:
-            return None
-        gain = None
-        reference = self._reference(job)
-        alone = self.history.latest(*reference.key, "test", self.metric, round=reference_round)
-        if alone is not None and job != reference:
-            difference = float(np.nanmean((own - alone).to_numpy()))
-            gain = 100 * difference if self.metric == "accuracy" else -difference
-        return Standing(round, self.metric, float(np.nanmean(own.to_numpy())), gain)
-
-    def _save(self, path: Path, simulation: Simulation) -> None:
+    def saving(self, job: Job) -> None:
         """History first: whatever a kill leaves, the history reaches at least to the checkpoint."""
-        self.history.write(self.directory)
-        checkpoint.save(path, simulation)
-        self.saved = time.monotonic()
+        self._write()
 
-    def _finish(self, job: Job, federation: Federation, simulation: Simulation) -> None:
-        """Models, traffic by client, history; only then the job counts as finished."""
-        report = simulation.report_round
-        if self.experiment.config.save_models:
-            models = simulation.report_models().tensors
-            save_models(self.directory, *job.key, federation.names, models, round=report)
-        self._note_traffic(job, federation, simulation)
-        self.history.write(self.directory)
+    def gave_up(self, job: Job, round: int, reason: str) -> None:
+        """Every client failed: the rounds before are kept, and the other methods still run."""
+        for client in self._openings[job.key].names:
+            self.history.add_failure(*job.key, round, client, reason)
+        self.diverged.append(f"{job.system.label} seed {job.seed}, round {round}: {reason}")
+        self.display.warn(self.diverged[-1])
+
+    def finished(self, job: Job, closing: Closing) -> None:
+        """Traffic by client and history; only then the job counts as finished."""
+        self._note_traffic(job, closing)
+        self._write()
         self.record.finish(job.key)
         frames, reference = self.history.frames(), self._reference(job)
-        alone = choose_round(_rows_of(frames.clients, reference), self.experiment.config.report, metric=self.metric)
+        alone = None
+        if reference.key in self.record.finished:
+            rows = _rows_of(frames.clients, reference)
+            alone = choose_round(rows, self.experiment.config.report, metric=self._metric(job))
         seconds = float(_rows_of(frames.timings, job)["seconds"].sum())
         failed = int(_rows_of(frames.failures, job)["client"].nunique())
-        self.display.finish(job, self._standing(job, report, alone), seconds, failed)
+        self.display.finish(job, self._standing(job, closing.report, alone), seconds, failed)
+
+    def _standing(self, job: Job, round: int, reference_round: int | None) -> Standing | None:
+        """Mean test result at ``round`` and gain over LOCAL, with the same seed, at ``reference_round``."""
+        metric, reference = self._metric(job), self._reference(job)
+        own = self.history.latest(*job.key, "test", metric, round=round)
+        if own is None:
+            return None
+        alone, gain = None, None
+        if reference_round is not None and job.key != reference.key:
+            alone = self.history.latest(*reference.key, "test", metric, round=reference_round)
+        if alone is not None:
+            difference = float(np.nanmean((own - alone).to_numpy()))
+            gain = 100 * difference if metric == "accuracy" else -difference
+        return Standing(round, metric, float(np.nanmean(own.to_numpy())), gain)
+
+    def _metric(self, job: Job) -> Metric:
+        return "accuracy" if self._openings[job.key].task == "classification" else "mae"
+
+    def _write(self) -> None:
+        """The tables, in the order of the plan, whichever job was faster."""
+        self.history.arrange([job.key for job in self.experiment.plan])
+        self.history.write(self.directory)
 
     def _reference(self, job: Job) -> Job:
         """LOCAL with the seed of ``job``."""
         return Job(self.experiment.plan.reference, job.seed)
 
-    def _note_traffic(self, job: Job, federation: Federation, simulation: Simulation) -> None:
+    def _note_traffic(self, job: Job, closing: Closing) -> None:
         """Bytes of the whole run by client, in roster order, beside the last round's results."""
-        n = np.asarray(federation.train.n)
-        totals = simulation.ledger.per_client()
-        for (phase, direction, kind), rows in totals.groupby(["phase", "direction", "kind"], sort=False):
+        opening = self._openings[job.key]
+        for (phase, direction, kind), rows in closing.traffic.groupby(["phase", "direction", "kind"], sort=False):
             metric, values = f"bytes_{direction}:{kind}", rows["bytes"].to_numpy()
-            key = (*job.key, simulation.round)
-            self.history.add_clients(*key, "", federation.names, n, metric, values, phase=str(phase))
+            key = (*job.key, closing.round)
+            self.history.add_clients(*key, "", opening.names, opening.n, metric, values, phase=str(phase))
 
     def _stopping(self) -> None:
         self.display.say("Finishing this round, then saving. Press Ctrl-C again to stop at once.")
-
-    def _stop_if_asked(self, stop: StopRequest) -> None:
-        if stop.number is not None:
-            raise Interrupted(self.directory.path, stop.number)
 
 
 def _rows_of(frame: pd.DataFrame, job: Job) -> pd.DataFrame:

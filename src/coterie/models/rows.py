@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, overload
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
@@ -51,13 +52,15 @@ class Models:
     floating-point buffers follow the policy of the layout. Rows that are all one common row are stored once.
     """
 
-    __slots__ = ("layout", "owned", "tensors")
+    __slots__ = ("__weakref__", "_borrowed", "_lent", "layout", "owned", "tensors")
     __array_ufunc__ = None  # a numpy number on the left leaves the operator to us
 
     def __init__(self, layout: Layout, tensors: Mapping[str, Tensor]) -> None:
         self.layout = layout
         self.tensors = dict(tensors)
         self.owned = False  # some state holds this very storage
+        self._borrowed = False  # our storage is that of the models from which these rows were taken
+        self._lent: list[ReferenceType[Models]] = []  # rows or parts taken from us that share our storage
 
     # --- shape ----------------------------------------------------------------------------------------------
     @property
@@ -109,23 +112,27 @@ class Models:
     def __getitem__(self, rows: str | Rows) -> Models:
         """``theta[rows]``: rows (an int keeps the axis); ``theta["head"]``, ``theta["body"]``: columns.
 
-        Neighbouring rows, by slice or by number, are seen and not copied: ``clone`` what is kept while rows change.
+        Rows taken by number and parts are values of their own, copied only when they or ``theta`` change; a slice is
+        seen, not copied: ``clone`` what is kept while rows change.
         """
         if isinstance(rows, str):
             names = self.layout.part(rows)
             layout = replace(
                 self.layout, parameters=names, buffers=(), shapes={n: self.layout.shapes[n] for n in names}
             )
-            return self._seen(Models(layout, {name: self.tensors[name] for name in names}))
+            return self._lend(Models(layout, {name: self.tensors[name] for name in names}))
         index = self._index(rows)
         if self.common and not isinstance(index, slice):  # keep the one stored row shared
             count = len(index)
-            return self._seen(self._map(lambda t: t[:1].expand(count, *t.shape[1:])))
+            return self._lend(self._map(lambda t: t[:1].expand(count, *t.shape[1:])))
         rows_here = self._map(lambda t: t[index])
-        return self._seen(rows_here) if isinstance(index, slice) else rows_here
+        if not isinstance(index, slice):
+            return rows_here
+        return self._seen(rows_here) if isinstance(rows, slice) else self._lend(rows_here)
 
     def __setitem__(self, rows: str | Rows, values: Models) -> None:
         """Overwrite rows with ``values``, or with a part name that part's columns."""
+        self._detach()
         if isinstance(rows, str):
             for name in self.layout.part(rows):
                 self.tensors[name] = values.tensors[name].expand(self.tensors[name].shape).clone()
@@ -215,6 +222,7 @@ class Models:
             weights = weights.sum(1, keepdim=True)
         result: dict[str, Tensor] = {}
         if out is not None:
+            out._detach()
             out.materialise()
         for name, tensor in self.tensors.items():
             source = tensor[: weights.shape[1]]
@@ -288,6 +296,20 @@ class Models:
         index = torch.as_tensor(rows).reshape(-1)
         index = index.nonzero().flatten() if index.dtype == torch.bool else index.long()
         return contiguous(index) if index.device.type == "cpu" else index
+
+    def _lend(self, rows: Models) -> Models:
+        """Rows or a part of ours that share our storage until one side changes."""
+        rows._borrowed = True
+        self._lent = [lent for lent in self._lent if lent() is not None] + [ref(rows)]
+        return self._seen(rows)
+
+    def _detach(self) -> None:
+        """Before rows change: those who share our storage, and we where it is another's, get one of their own."""
+        sharing = [models for lent in self._lent if (models := lent()) is not None]
+        self._lent = []
+        for models in [*sharing, *([self] if self._borrowed else [])]:
+            copy = models.clone()
+            models.tensors, models._borrowed, models.owned = copy.tensors, False, copy.owned
 
     def _seen(self, view: Models) -> Models:
         """A result that may share our storage: where a state owns it, assigning the result copies."""

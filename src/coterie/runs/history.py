@@ -165,6 +165,17 @@ class History:
         for rows in (self._history, self._timings, self._failures):
             rows[:] = [row for row in rows if row[:3] != run or row[3] <= round]
 
+    def arrange(self, runs: Sequence[tuple[str, str, int]]) -> None:
+        """Order all rows by run (algorithm, variant, seed); those of one run keep their order, others come last.
+
+        Runs that went on side by side then leave the same files as runs one after the other.
+        """
+        place = {run: position for position, run in enumerate(runs)}
+        last = len(place)
+        self._blocks = dict(sorted(self._blocks.items(), key=lambda item: place.get(item[0][:3], last)))
+        for rows in (self._history, self._timings, self._failures):
+            rows.sort(key=lambda row: place.get(row[:3], last))
+
     def latest(
         self,
         algorithm: str,

@@ -1,0 +1,222 @@
+"""Jobs side by side, in processes of their own; this side hands them out and keeps the books.
+
+Two jobs share nothing but the run directory, so that processes divide a machine's cores without loss, where threads
+inside one small model's steps would wait for one another most of the time. Results do not depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Self
+
+from coterie.engines.workers import MACHINE_THREADS
+from coterie.errors import CoterieError
+from coterie.experiment.plan import Job
+from coterie.experiment.work import Observer
+from coterie.models.factory import build_model
+from coterie.runs import RunDirectory
+
+if TYPE_CHECKING:
+    from coterie.experiment.experiment import Experiment
+
+WORTHWHILE = 20.0
+"""Seconds of training below which more processes are not started: each takes some to import what it needs."""
+
+STEP_SECONDS, OPERATIONS_A_SECOND = 2e-4, 1e10
+"""A core's time for one step's calls, and its speed; rough, for the decision above only."""
+
+PROCESS_BYTES, COPIES = 600e6, 12
+"""Memory of the libraries in one process, and of one run in numbers of its models; for the limit of processes."""
+
+
+def how_many(experiment: Experiment, jobs: int) -> tuple[int, int]:
+    """Processes for ``jobs`` jobs on this machine, and threads for each.
+
+    As many as there are cores for, unless the configuration says otherwise, the work is not worth it, memory would run
+    short, the jobs share a GPU, or a method or model lives in the script that was started, where no other process
+    could find it.
+    """
+    config = experiment.config
+    modules = {type(system.method).__module__ for system in experiment.plan.systems}
+    if "__main__" in modules or config.model.name.startswith("__main__:"):
+        return 1, config.threads or MACHINE_THREADS
+    if config.processes is None:
+        on_gpu = config.device.startswith("cuda")
+        wanted = 1 if on_gpu or work(experiment, jobs) < WORTHWHILE else MACHINE_THREADS // (config.threads or 1)
+        wanted = min(wanted, memory_for(experiment))
+    else:
+        wanted = config.processes
+    count = max(1, min(wanted, jobs))
+    return count, config.threads or max(1, MACHINE_THREADS // count)
+
+
+def work(experiment: Experiment, jobs: int) -> float:
+    """About how many seconds one core would train."""
+    config, federation = experiment.config, experiment.federation(experiment.config.seeds[0])
+    settings, n = config.training, federation.train.n
+    steps = settings.epochs * math.ceil(int(n.max()) / settings.batch_size)
+    operations = 6.0 * parameters(experiment) * settings.epochs * int(n.sum())
+    return jobs * config.rounds * (steps * STEP_SECONDS + operations / OPERATIONS_A_SECOND)
+
+
+def memory_for(experiment: Experiment) -> int:
+    """For how many processes half of the machine's memory is enough."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # a system that does not say
+        return MACHINE_THREADS
+    federation = experiment.federation(experiment.config.seeds[0])
+    data = sum(split.inputs.nbytes for split in (federation.train, federation.validation, federation.test))
+    return int(total / 2 / (PROCESS_BYTES + COPIES * 4 * federation.k * parameters(experiment) + data))
+
+
+def parameters(experiment: Experiment) -> int:
+    """Numbers in one client's model."""
+    federation, model = experiment.federation(experiment.config.seeds[0]), experiment.model
+    built = build_model(model.name, federation.feature_shape, federation.classes, federation.task, **model.options)
+    return sum(parameter.numel() for parameter in built.parameters())
+
+
+class Worker:
+    """One process that runs jobs; what it says is put into ``inbox`` beside it, and None when it has ended."""
+
+    def __init__(self, inbox: SimpleQueue[tuple[Worker, Any]], threads: int) -> None:
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(threads),
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "coterie.experiment.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        self.job: int | None = None
+        threading.Thread(target=self._listen, args=(inbox,), daemon=True).start()
+
+    def _listen(self, inbox: SimpleQueue[tuple[Worker, Any]]) -> None:
+        assert self.process.stdout is not None
+        try:
+            while True:
+                inbox.put((self, pickle.load(self.process.stdout)))
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+            inbox.put((self, None))
+
+    def send(self, message: Any) -> None:
+        """Answer or instruct; a worker that is gone makes itself known through the inbox."""
+        assert self.process.stdin is not None
+        with suppress(OSError, ValueError):
+            pickle.dump(message, self.process.stdin)
+            self.process.stdin.flush()
+
+    def close(self) -> None:
+        """Let it end by itself: it stops at the end of what it is told."""
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+
+    def end(self) -> int:
+        """Wait for its end, by force after a moment; its exit code."""
+        self.close()
+        try:
+            return self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+class Processes:
+    """Workers for the jobs of one experiment; a context manager that leaves no process behind.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What each worker builds again for itself.
+    directory : RunDirectory
+        Where checkpoints and models go.
+    count, threads : int
+        Processes, and computing threads in each.
+    """
+
+    def __init__(self, experiment: Experiment, directory: RunDirectory, count: int, threads: int) -> None:
+        self._plan = list(experiment.plan)
+        self._inbox: SimpleQueue[tuple[Worker, Any]] = SimpleQueue()
+        modules = sorted({type(system.method).__module__ for system in experiment.plan.systems})
+        config = experiment.config.model_copy(update={"threads": threads})
+        self._workers = [Worker(self._inbox, threads) for _ in range(count)]
+        for worker in self._workers:
+            worker.send((modules, config, experiment.data_dir, directory.path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        for worker in self._workers:
+            if kind is not None:
+                worker.process.kill()
+            worker.end()
+
+    def run(self, jobs: Iterable[Job], observer: Observer) -> None:
+        """Hand out the jobs in their order until none is left or one was told to stop.
+
+        Raises
+        ------
+        CoterieError
+            What stopped a job; the others have saved and stopped before.
+        """
+        waiting, ending = deque(self._plan.index(job) for job in jobs), False
+        busy = set(self._workers)
+        error: BaseException | None = None
+        for worker in self._workers:
+            self._next(worker, waiting, ending)
+        while busy:
+            worker, message = self._inbox.get()
+            if worker not in busy:
+                continue
+            kind: str
+            content: Any
+            kind, content = message if message is not None else ("failed", self._death(worker))
+            if kind == "call":
+                try:
+                    worker.send(self._call(observer, content) or ending)
+                except CoterieError as problem:  # the data are not those of the run's beginning, or the disk is full
+                    kind, content = "failed", problem
+            if kind == "ended":  # True where the job is complete, False where it saved and stopped
+                ending = ending or not content
+                self._next(worker, waiting, ending)
+            elif kind == "failed":
+                error, ending = error or content, True
+                worker.process.kill()
+            if kind == "failed" or worker.job is None:
+                busy.discard(worker)
+        if error is not None:
+            raise error
+
+    def _next(self, worker: Worker, waiting: deque[int], ending: bool) -> None:
+        worker.job = waiting.popleft() if waiting and not ending else None
+        if worker.job is None:
+            worker.close()
+        else:
+            worker.send(worker.job)
+
+    def _call(self, observer: Observer, content: tuple[str, int, Mapping[str, Any]]) -> Any:
+        name, number, arguments = content
+        return getattr(observer, name)(self._plan[number], **arguments)
+
+    def _death(self, worker: Worker) -> CoterieError:
+        code = worker.end()
+        job = self._plan[worker.job or 0]
+        cause = f"signal {-code}, often a lack of memory" if code < 0 else f"exit code {code}"
+        return CoterieError(
+            f"the process of {job.system.label}, seed {job.seed} ended unexpectedly ({cause}): "
+            "go on with coterie resume; processes: 1 in the configuration needs less memory."
+        )

@@ -1,0 +1,131 @@
+"""One job: its rounds, its checkpoints and its models; whoever keeps the books watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from coterie.engines import Diverged, RoundReport, Simulation, checkpoint
+from coterie.experiment.plan import Job
+from coterie.runs import RunDirectory, save_models
+
+if TYPE_CHECKING:
+    from coterie.experiment.experiment import Experiment
+
+CHECKPOINT_SECONDS = 30.0
+"""A checkpoint is written at least this often, however many rounds lie between two."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a job begins.
+
+    Attributes
+    ----------
+    round : int
+        The round of its checkpoint; -1 where there is none.
+    names : tuple of str
+        The clients, in roster order.
+    n : ndarray (K,)
+        Their training examples.
+    task : str
+        ``classification`` or ``regression``.
+    source : mapping
+        Where the data came from.
+    resolved : mapping
+        How the engine executes on this machine.
+    """
+
+    round: int
+    names: tuple[str, ...]
+    n: NDArray[np.int64]
+    task: str
+    source: Mapping[str, Any]
+    resolved: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Closing:
+    """How a job ends: its last round, the round it reports, and all bytes by client, phase, direction and kind."""
+
+    round: int
+    report: int
+    traffic: pd.DataFrame
+
+
+class Observer(Protocol):
+    """Keeps the books of a job: in the same process, or at the other end of a pipe."""
+
+    def began(self, job: Job, opening: Opening) -> None:
+        """The job starts, or goes on from its checkpoint."""
+
+    def noted(self, job: Job, report: RoundReport) -> bool:
+        """A round is over; whether the job shall save and stop."""
+
+    def saving(self, job: Job) -> None:
+        """A checkpoint will be written: the history must be on disk first, so that it is never behind one."""
+
+    def gave_up(self, job: Job, round: int, reason: str) -> None:
+        """Every client failed; the rounds before are kept."""
+
+    def finished(self, job: Job, closing: Closing) -> None:
+        """Rounds and models are complete."""
+
+
+def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observer: Observer) -> bool:
+    """Run one job from its checkpoint, or from the start, to its models.
+
+    Returns whether it came to its end; False where the observer asked it to save and stop.
+
+    Raises
+    ------
+    CoterieError
+        Wrong data, a damaged checkpoint, or a file that cannot be written.
+    """
+    federation = experiment.federation(job.seed)
+    simulation = experiment.simulation(job)
+    path = directory.checkpoint(*job.key)
+    resumed = path.exists()
+    if resumed:
+        checkpoint.load(path, simulation)
+    n = np.asarray(federation.train.n)
+    round = simulation.round if resumed else -1
+    observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, simulation.resolved))
+    try:
+        if not _advance(experiment, job, simulation, path, observer):
+            return False
+    except Diverged as error:
+        observer.gave_up(job, simulation.round, str(error))
+    if experiment.config.save_models:
+        models = simulation.report_models().tensors
+        save_models(directory, *job.key, federation.names, models, round=simulation.report_round)
+    observer.finished(job, Closing(simulation.round, simulation.report_round, simulation.ledger.per_client()))
+    path.unlink(missing_ok=True)
+    return True
+
+
+def _advance(experiment: Experiment, job: Job, simulation: Simulation, path: Path, observer: Observer) -> bool:
+    """The remaining rounds, with checkpoints; whether the last one was reached."""
+    saved, last = time.monotonic(), simulation.round
+    stop = simulation.round == 0 and observer.noted(job, simulation.initial_report())
+    while not simulation.finished:
+        if not stop:
+            report = simulation.advance()
+            stop = observer.noted(job, report)
+            if simulation.finished:
+                return True
+        due = simulation.round - last >= experiment.config.checkpoint_every
+        if due or stop or time.monotonic() - saved >= CHECKPOINT_SECONDS:
+            observer.saving(job)
+            checkpoint.save(path, simulation)
+            saved, last = time.monotonic(), simulation.round
+        if stop:
+            return False
+    return True

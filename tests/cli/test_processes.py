@@ -1,0 +1,162 @@
+"""Runs side by side in processes of their own: the same files, stops, errors and resumption as one after the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from cli_helpers import TINY, assert_same_run, coterie, error_of
+from rich.console import Console
+
+from coterie.config import Config, load_config
+from coterie.experiment import Experiment, processes, run
+
+MANY = (
+    TINY.replace("rounds: 4", "rounds: 24")
+    .replace("[local,", "[local, fedora,")
+    .replace("threads: 1", "threads: 1\nparticipation: 0.5\ncheckpoint_every: 4\nseeds: [0, 1]")
+)
+SIDE_BY_SIDE = MANY + "processes: 2\n"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of the same experiment in one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "tiny.yaml").write_text(MANY)
+    assert coterie("run", folder / "tiny.yaml", "--output", folder / "out").exit_code == 0
+    return folder / "out"
+
+
+def start(folder: Path, text: str = SIDE_BY_SIDE) -> subprocess.Popen[str]:
+    """The experiment in two processes, its run directory ``folder/out``, once both train."""
+    (folder / "tiny.yaml").write_text(text)
+    words = [sys.executable, "-m", "coterie", "run", "tiny.yaml", "--output", "out"]
+    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("out/checkpoints/*/*.pt"))) < 2:
+        assert process.poll() is None, "the run was over before two checkpoints were seen"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    return process
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """The process numbers of its workers."""
+    listing = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
+    return [int(word) for word in listing.stdout.split()]
+
+
+def gone(number: int) -> bool:
+    """Whether a process has ended (a zombie counts)."""
+    listing = subprocess.run(["ps", "-o", "stat=", "-p", str(number)], capture_output=True, text=True)
+    return listing.stdout.strip()[:1] in ("", "Z")
+
+
+# long enough to be met by a signal while both processes train
+LONGER = SIDE_BY_SIDE.replace("rounds: 24", "rounds: 400").replace("evaluate_every: 2", "evaluate_every: 50")
+
+
+def test_the_files_are_those_of_one_process(alone: Path, tmp_path: Path) -> None:
+    console = Console(file=StringIO(), width=100, color_system=None)
+    (tmp_path / "tiny.yaml").write_text(SIDE_BY_SIDE)
+    run(tmp_path / "tiny.yaml", output=tmp_path / "out", console=console)
+    assert_same_run(alone, tmp_path / "out")
+    assert isinstance(console.file, StringIO)
+    done = [line.split()[1:2] + line.split("seed")[1].split()[:1] for line in console.file.getvalue().splitlines()]
+    assert sorted(done) == [[name, seed] for name in ("ditto", "fedora", "local") for seed in "01"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_all_saves_both_runs(number: int, code: int, tmp_path: Path) -> None:
+    with start(tmp_path, LONGER) as process:
+        for worker in children(process):  # a terminal, or a scheduler, sends it to the whole group
+            os.kill(worker, number)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert errors.startswith("Stopped after saving; continue with: coterie resume out")
+    assert len(list(tmp_path.glob("out/checkpoints/*/*.pt"))) == 2
+
+
+def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path, alone: Path) -> None:
+    with start(tmp_path) as process:
+        workers = children(process)
+        process.kill()
+        process.communicate(timeout=60)
+    assert len(workers) == 2
+    deadline = time.monotonic() + 60
+    while not all(gone(worker) for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlived the process that started it"
+        time.sleep(0.05)
+    assert coterie("resume", tmp_path / "out").exit_code == 0
+    assert_same_run(alone, tmp_path / "out")
+
+
+def test_a_killed_worker_costs_nothing_that_was_saved(tmp_path: Path) -> None:
+    with start(tmp_path, LONGER) as process:
+        os.kill(children(process)[0], signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "ended unexpectedly (signal 9, often a lack of memory)" in errors
+    assert "coterie resume" in errors
+    assert "Traceback" not in errors
+    assert len(list(tmp_path.glob("out/checkpoints/*/*.pt"))) == 2
+
+
+def test_an_error_in_a_worker_is_one_sentence(tmp_path: Path) -> None:
+    with start(tmp_path, LONGER) as process:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    path = sorted(tmp_path.glob("out/checkpoints/*/*.pt"))[0]
+    path.write_bytes(path.read_bytes()[:1000])
+    message = error_of(coterie("resume", tmp_path / "out"))
+    assert path.name in message
+    assert "delete it" in message
+
+
+def experiment(tmp_path: Path, *overrides: str) -> Experiment:
+    (tmp_path / "tiny.yaml").write_text(MANY.replace("threads: 1\n", ""))
+    config: Config = load_config(tmp_path / "tiny.yaml", list(overrides))
+    return Experiment(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], (1, 8)),  # a moment's work is not worth a process
+        (["rounds=100000"], (6, 1)),
+        (["rounds=100000", "seeds=[0]"], (3, 2)),
+        (["rounds=100000", "threads=4"], (2, 4)),
+        (["rounds=100000", "threads=16"], (1, 16)),
+        (["processes=2"], (2, 4)),
+        (["processes=20"], (6, 1)),
+        (["rounds=100000", "processes=1"], (1, 8)),
+    ],
+)
+def test_how_many_run_side_by_side(
+    overrides: list[str], expected: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MACHINE_THREADS", 8)
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 22 if name == "SC_PHYS_PAGES" else 4096)  # 16 GiB
+    built = experiment(tmp_path, *overrides)
+    assert processes.how_many(built, len(built.plan)) == expected
+
+
+def test_memory_limits_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "MACHINE_THREADS", 8)
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 19 if name == "SC_PHYS_PAGES" else 4096)  # 2 GiB
+    built = experiment(tmp_path, "rounds=100000")
+    assert processes.how_many(built, 6)[0] == 1
+
+
+def test_a_method_of_the_script_that_runs_stays_in_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = experiment(tmp_path, "processes=2")
+    monkeypatch.setattr(type(built.plan.systems[-1].method), "__module__", "__main__")
+    assert processes.how_many(built, 6)[0] == 1
