@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coterie.contract import Algorithm, Site, make_algorithm
+from coterie.contract import Algorithm, Site, ToPeers, make_algorithm
 from coterie.engines import Participation, RoundReport, Settings, Simulation, TrainingSettings
 from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
@@ -187,6 +187,11 @@ def saved(sim: Simulation) -> dict[str, Any]:
     return {key: value for key, value in sim.state_dict().items() if key != "seconds"}
 
 
+def plain(answer: Any) -> Any:
+    """An answer without its address."""
+    return answer.value if isinstance(answer, ToPeers) else answer
+
+
 @dataclass
 class Call:
     """One call of a client method, as it happened."""
@@ -207,6 +212,6 @@ class Recording(Simulation):
     def _call(self, method: Any, site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
         received = {name: value.clone() for name, value in payload.items()}
         returned = super()._call(method, site, payload)
-        answers = {name: value.clone() for name, value in returned.items()}
+        answers = {name: plain(value).clone() for name, value in returned.items()}
         self.calls.append(Call(method.__name__, site, received, answers))
         return returned

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Algorithm, available_algorithms, make_algorithm
+from coterie.training import TrainingSettings
 from toys import Call
 
 Options = Mapping[str, Any]
@@ -38,6 +39,12 @@ class Case:
     terms: Mapping[str, Term] = field(default_factory=dict)
     anchored: tuple[Callable[[float], Options], str] | None = None
     traffic: tuple[int, int] = (1, 1)
+    first: tuple[int, int] | None = None  # in the first round, where that differs
+    peers: int = 0  # models between clients, for each client and round
+    scalars: tuple[str, ...] = ()  # kinds of traffic beside models
+    alone_training: TrainingSettings | None = None
+    learning: Options = field(default_factory=dict)  # options under which it learns within twenty rounds
+    symmetric: Options = field(default_factory=dict)  # options under which identical clients stay identical
     alone: Options | None = None  # options under which a single client trains as LOCAL does
     changes: Mapping[str, tuple[Options, Options]] = field(default_factory=dict)
 
@@ -78,6 +85,27 @@ FEDORA_CHANGES: dict[str, tuple[Options, Options]] = {
     "epsilon": ({"lambda_rule": "gain"}, {"lambda_rule": "gain", "epsilon": 0.1}),
     "factor": ({}, {"factor": 0.7}),
     "prox_place": ({"prox_place": "gradient"}, {"prox_place": "after_step"}),
+}
+
+PGFED_CHANGES: dict[str, tuple[Options, Options]] = {
+    "mu": ({}, {"mu": 0.5}),
+    "lr_alpha": ({"mu": 0.5}, {"mu": 0.5, "lr_alpha": 0.1}),
+    "persistent": ({}, {"persistent": True}),
+}
+BY_GRADIENT = {"step": "gradient"}
+FEDERICO_CHANGES: dict[str, tuple[Options, Options]] = {
+    "variant": ({"variant": "decentralised"}, {"variant": "central"}),
+    "neighbours": ({}, {"neighbours": 1}),
+    "epsilon": ({"neighbours": 1}, {"neighbours": 1, "epsilon": 1.0}),
+    "beta": ({}, {"beta": 0.1}),
+    "tracking": ({}, {"tracking": "accumulated"}),
+    "loss_scale": ({}, {"loss_scale": "mean"}),
+    "tau": ({"loss_scale": "tempered"}, {"loss_scale": "tempered", "tau": 5.0}),
+    "init": ({}, {"init": "zero"}),
+    "init_models": ({}, {"init_models": "common"}),
+    "step": ({}, BY_GRADIENT),
+    "owner": (BY_GRADIENT, {**BY_GRADIENT, "owner": "sgd"}),
+    "owner_lr": (BY_GRADIENT, {**BY_GRADIENT, "owner_lr": 0.1}),
 }
 
 CASES = [
@@ -152,6 +180,62 @@ CASES = [
         anchored=(lambda lr: {"lambda_rule": "constant", "lambda": 0.5 / lr, "factor": 2.0}, "theta_hat"),
         alone={"lambda_rule": "constant", "lambda": 0.0},
         changes=FEDORA_CHANGES,
+    ),
+]
+
+CASES += [
+    Case(
+        "feddwa",
+        terms={"w": none},
+        limits=(({"topk": 1, "guidance": "full_gradient"}, "local", {}),),
+        traffic=(1, 2),
+        alone={},
+        changes={
+            "guidance": ({}, {"guidance": "full_gradient"}),
+            "guidance_epochs": ({}, {"guidance_epochs": 5}),
+            "topk": ({}, {"topk": 2}),
+        },
+    ),
+    Case(
+        "pgfed",
+        terms={"theta": lambda a, call, i, to: to.along(flat(call.received["auxiliary"][i]))},  # type: ignore[attr-defined]
+        first=(1, 2),
+        traffic=(3, 2),
+        scalars=("meta", "summary"),
+        alone={"mu": 0.0},
+        changes=PGFED_CHANGES,
+    ),
+    Case(
+        "pgfedmo",
+        terms={"theta": lambda a, call, i, to: to.along(flat(call.site.g[i]))},  # type: ignore[attr-defined]
+        limits=(({"beta": 0.0}, "pgfed", {}),),
+        first=(1, 2),
+        traffic=(3, 2),
+        scalars=("meta", "summary"),
+        alone={"mu": 0.0},
+        changes={**PGFED_CHANGES, "beta": ({}, {"beta": 0.8})},
+    ),
+    Case(
+        "federico",
+        "central",
+        traffic=(8, 8),
+        scalars=("summary",),
+        alone={"init_models": "common", "owner_lr": 0.1},
+        alone_training=TrainingSettings(epochs=1, batch_size=1000, lr=0.1),
+        learning={"owner": "adam", "loss_scale": "mean"},
+        symmetric={"init_models": "common"},
+        changes=FEDERICO_CHANGES,
+    ),
+    Case(
+        "federico",
+        "decentralised",
+        limits=(({"neighbours": 0, "init_models": "common"}, "local", {}),),
+        traffic=(0, 0),
+        peers=6,
+        scalars=("summary",),
+        alone={"init_models": "common"},
+        symmetric={"init_models": "common", "neighbours": 10},
+        changes=FEDERICO_CHANGES,
     ),
 ]
 

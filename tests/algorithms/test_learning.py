@@ -40,7 +40,7 @@ def accuracy(name: str, variant: str | None = None, **options: float) -> tuple[f
 
 @every_case
 def test_every_method_learns(case: Case) -> None:
-    before, after = accuracy(case.name, case.variant)
+    before, after = accuracy(case.name, case.variant, **case.learning)
     assert after > 0.45
     assert after > before + 0.3
 

@@ -24,6 +24,8 @@ OPTIONS = {
     "fedprox-ft": {"mu": 0.7},
     "ditto": {"lambda": 0.7},
     "fedamp": {"lambda": 0.7, "alpha": 0.4},
+    "pgfed": {"mu": 0.7},
+    "pgfedmo": {"mu": 0.7},
 }
 STEPS = [(case, name, spec) for case in CASES for name in case.terms for spec in (LINEAR, MLP)]
 
@@ -80,6 +82,7 @@ def test_a_step_is_minus_the_gradient_of_the_objective(case: Case, name: str, mo
                 anchor = flat(one.received[received][client])
                 return (vectors - anchor).square().sum(1)
 
+            distance.along = lambda direction: vectors @ direction  # type: ignore[attr-defined]
             return loss + case.terms[name](algorithm, one, client, distance)
 
         gradient = numerical_gradient(objective, here)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor, Server, Site, available_algorithms, broadcast, pick
 from coterie.engines import RoundReport, Simulation, snapshot
+from coterie.engines.predict import measure
 from coterie.evaluation import choose_round
 from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
@@ -63,7 +64,9 @@ def test_evaluation_points(every: int, expected: list[int]) -> None:
 
 @ALGORITHMS
 def test_the_first_evaluation_is_of_the_initial_model(name: str) -> None:
-    options = {"epochs_ft": 0} if name.endswith("-ft") else {}
+    options: dict[str, Any] = {"epochs_ft": 0} if name.endswith("-ft") else {}
+    if name == "federico":
+        options = {"init_models": "common"}
     sim = simulation(FEDERATION, name, options=options)
     report = sim.initial_report()
     assert report.round == 0
@@ -79,9 +82,12 @@ def test_the_first_evaluation_is_of_the_initial_model(name: str) -> None:
 def test_what_is_evaluated_is_what_is_reported(name: str) -> None:
     sim = simulation(FEDERATION, name, rounds=2)
     report = run(sim)[-1]
-    models = sim.report_models()
-    assert len(models) == 5
-    loss = means(sim.stack, models, sim.federation.test, {"loss": objective_of("classification")})["loss"]
+    predictor = sim.report_predictor()
+    assert len(predictor.models) == 5
+    loss = measure(sim.stack, predictor, sim.federation.test, "classification")["loss"]
+    if predictor.single:
+        alone = means(sim.stack, predictor.models, sim.federation.test, {"loss": objective_of("classification")})
+        assert torch.equal(alone["loss"], loss)
     np.testing.assert_allclose(report.evaluations["test"]["loss"], loss, rtol=1e-12)
 
 

@@ -125,8 +125,9 @@ def test_an_absent_client_keeps_its_state_and_stays_out_of_the_books(name: str) 
     assert report.failures == ()
     assert torch.equal(state(sim).flat()[[1, 3]], before[[1, 3]])
     for key, column in sim.ledger.state_dict().items():
-        if key.startswith("train"):
-            grown = column - books[key]
+        # others may still fetch the model that an absent client left behind
+        if key.startswith("train") and "/peer/" not in key:
+            grown = column - books.get(key, torch.zeros_like(column))
             assert grown[[1, 3]].tolist() == [0, 0]
             assert (grown[[0, 2, 4]] > 0).all()
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from coterie.contract import Algorithm, Server, Site, mixture, register
@@ -41,12 +42,15 @@ class FedAMP(Algorithm):
     def setup(self, server: Server) -> None:
         """All clients' models, theta^0 at first."""
         server.w = server.initial_models()
+        server.xi = torch.eye(server.K, dtype=torch.float64)
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """Mix the models of the cohort, send each client its u_i, keep what comes back."""
         own = server.w[cohort]
         distances = squared_distances(tensor for _, tensor in own.parameters())
         xi = attention(distances, self.sigma, self.alpha, relative=self.sigma_relative)
+        server.xi[cohort] = 0.0
+        server.xi[cohort.unsqueeze(1), cohort.unsqueeze(0)] = xi.cpu()
         up = server.ask(self.local_update, cohort, u=mixture(xi, own))
         server.w[up.clients] = up.w
 
@@ -54,3 +58,7 @@ class FedAMP(Algorithm):
         """F_i(w) + (lambda / 2 alpha) ||w - u_i||^2 from the own w_i."""
         site.theta = site.fit(site.theta, anchor=u, strength=self.lambda_ / self.alpha).models
         return {"w": site.theta}
+
+    def relations(self, server: Server) -> Mapping[str, Tensor]:
+        """xi_ij, the attention that client i paid to client j when it last took part."""
+        return {"xi": server.xi}

@@ -148,6 +148,11 @@ class Fedora(Algorithm):
         else:
             server.propagation = propagation_matrix(P, float(self.alpha or 0.0), exact=self.exact)
 
+    def relations(self, server: Server) -> Mapping[str, Tensor]:
+        """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of."""
+        known = {"similarity": server.similarity}
+        return {**known, "propagation": server.propagation} if bool(server.seen.any()) else known
+
     # --- at the clients ------------------------------------------------------------------------------------------
     def describe(self, site: Site) -> Mapping[str, Any]:
         """U_k: the first p left singular vectors of features and labels."""

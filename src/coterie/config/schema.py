@@ -189,6 +189,7 @@ class Config(Section):
     absent: dict[PositiveInt, list[str]] = {}
     checkpoint_every: PositiveInt = 50
     save_models: bool = True
+    save_relations: Literal["evaluated", "every_round", "last", "none"] = "evaluated"
     output: Annotated[str, Field(min_length=1)] | None = None
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     dtype: Literal["float32", "float64"] = "float32"

@@ -73,6 +73,15 @@ class Algorithm:
         """What newcomers start from: by default what is offered for evaluation."""
         return self.offer(server, clients)
 
+    # --- what is seen --------------------------------------------------------------------------------------------
+    def relations(self, server: Server) -> Mapping[str, Tensor]:
+        """Who learns from whom, by name: ``(K, K)``, row i for what client i takes; NaN where it is not known."""
+        return {}
+
+    def notes(self, server: Server) -> Mapping[str, float]:
+        """Numbers worth following from round to round, by name; they go into the history."""
+        return {}
+
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:
         """Declare the clients' state at first contact; ``site.theta`` is theta^0 already."""

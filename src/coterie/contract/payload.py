@@ -42,6 +42,17 @@ class Mixture:
     bank: Models
 
 
+@dataclass(frozen=True)
+class ToPeers:
+    """What each client returns for its own m peers: ``value: (k, m)`` candidates or ``(k, m, ...)``, ``index: (k, m)``.
+
+    Row m goes from the client to peer ``index[i, m]``; what it keeps for itself costs nothing.
+    """
+
+    value: Value
+    index: Tensor
+
+
 def broadcast(value: Value) -> Broadcast:
     """Send ``value`` to all asked clients: a tensor, Models with one row, or c models as ``(k, c)`` candidates."""
     return Broadcast(value)
@@ -55,6 +66,11 @@ def pick(bank: Value, index: Tensor, *, peers: bool = False) -> Pick:
 def mixture(weights: Tensor, bank: Models) -> Mixture:
     """Send to client i the model ``weights[i] @ bank``; equal to sending rows of ``weights @ bank``, in less memory."""
     return Mixture(weights, bank)
+
+
+def to_peers(value: Value, index: Tensor) -> ToPeers:
+    """Return what is meant for the clients ``index: (k, m)``; each transfer counts as one between peers."""
+    return ToPeers(value, index)
 
 
 def for_rows(value: Any, rows: Tensor, asked: int) -> Value:

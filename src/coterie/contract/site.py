@@ -44,6 +44,7 @@ class LocalContext:
     rounds: int
     task: str
     classes: int
+    roster: int = 1
 
 
 class Site:
@@ -79,6 +80,11 @@ class Site:
     def k(self) -> int:
         """Number of clients at this site."""
         return len(self.names)
+
+    @property
+    def K(self) -> int:
+        """Number of clients in the federation."""
+        return self.context.roster
 
     @property
     def n(self) -> Tensor:
@@ -134,10 +140,7 @@ class Site:
     def _measure(self, split: SplitName, models: Models, name: str) -> Tensor:
         data = self.split(split)
         if len(models.lead) == 2:
-            columns = [
-                self._measure(split, Models(models.layout, {n: t[:, c] for n, t in models.tensors.items()}), name)
-                for c in range(models.lead[1])
-            ]
+            columns = [self._measure(split, models.candidate(c), name) for c in range(models.lead[1])]
             return torch.stack(columns, dim=1)
         statistic = self.context.objective if name == "loss" else hits
         values = means(self.context.stack, models, data, {name: statistic})[name]
@@ -216,13 +219,22 @@ class Site:
             prox_place=prox_place, only=only,
         )  # fmt: skip
 
-    def steps(self, *, epochs: int | None = None, steps: int | None = None, batches: str = "train") -> Iterator[Step]:
+    def steps(
+        self,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        batches: str = "train",
+        momentum: Models | None = None,
+    ) -> Iterator[Step]:
         """The loop that ``fit`` is made of, for methods with their own step.
 
         ``for step in site.steps(): theta = step.update(theta, site.gradient(theta, step) + drift[step.rows])``
+
+        SGD's momentum starts at zero, or at ``momentum: (k,)``, which holds it again when the loop has ended.
         """
         plan = self._plan(batches, epochs, steps)
-        return own_steps(self.train, plan, self.context.training, self.lr, self._dropout_keys(batches))
+        return own_steps(self.train, plan, self.context.training, self.lr, self._dropout_keys(batches), momentum)
 
     def _plan(self, batches: str, epochs: int | None, steps: int | None) -> BatchPlan:
         training = self.context.training

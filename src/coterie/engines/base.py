@@ -61,6 +61,7 @@ class RoundReport:
     failures: tuple[Failure, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     ledger: list[dict[str, Any]] = field(default_factory=list)
+    notes: dict[str, float] = field(default_factory=dict)
 
 
 class ServerStore:
@@ -171,8 +172,15 @@ class Engine(ABC):
         return RoundReport(
             self.round, evaluations, self._sizes() if evaluations else {},
             self._named(cohort), self._named(answered.nonzero().flatten()), tuple(self._failures),
-            seconds, self.ledger.this_round(),
+            seconds, self.ledger.this_round(), dict(self.algorithm.notes(self._server)) if evaluations else {},
         )  # fmt: skip
+
+    def relations(self) -> dict[str, NDArray[np.float32]]:
+        """Who learns from whom, by name: ``(K, K)``, row i for what client i takes."""
+        return {
+            name: matrix.cpu().numpy().astype(np.float32)
+            for name, matrix in self.algorithm.relations(self._server).items()
+        }
 
     def _welcome(self, cohort: Tensor) -> None:
         new = cohort[~self.welcomed[cohort]]

@@ -39,6 +39,8 @@ class Ledger:
         real = owners != askers.unsqueeze(1)
         senders, receivers = owners[real], askers.unsqueeze(1).expand_as(owners)[real]
         for kind, size in sizes.items():
+            if not size:
+                continue
             key = (phase, "peer", kind)
             column = self.bytes.setdefault(key, np.zeros(len(self.names), dtype=np.int64))
             for ends in (senders, receivers):  # sent plus received, so that half the sum is the system's total

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.contract import Algorithm, Answers, LocalContext, Pick, Predictor, Server, Site
+from coterie.contract import Algorithm, Answers, LocalContext, Pick, Predictor, Server, Site, ToPeers
 from coterie.contract.payload import for_rows, weigh
 from coterie.contract.state import as_index
 from coterie.engines.answers import Averaged, Collected
@@ -74,7 +74,7 @@ class Simulation(Engine):
         self.statistics = Statistics(self.bank, theta)
         self.context = LocalContext(
             self.stack, objective_of(federation.task), settings.training, settings.seed, settings.rounds,
-            federation.task, federation.classes,
+            federation.task, federation.classes, self.K,
         )  # fmt: skip
         self._server = Server(
             names=self.names, n=federation.train.n, seed=settings.seed, task=federation.task,
@@ -104,18 +104,23 @@ class Simulation(Engine):
         self._failed[asked[away[asked]]] = True
         gathered = Collected(self.bank, len(asked)) if average is None else Averaged(average)
 
-        def run(rows: Tensor) -> tuple[Tensor, Site, dict[str, Any], dict[str, Any]]:
+        def run(rows: Tensor) -> tuple[Tensor, Site, dict[str, Any], dict[str, Any], dict[str, Tensor]]:
             arrived = {name: for_rows(value, rows, len(asked)) for name, value in payload.items()}
             self._start(asked[rows], asked)
             site = self._site(asked[rows], asked)
-            returned = self._call(method, site, self.statistics.arrive(site, arrived))
-            return rows, site, arrived, self.statistics.leave(site, returned)
+            answer = self._call(method, site, self.statistics.arrive(site, arrived))
+            peers = {name: value.index.cpu() for name, value in answer.items() if isinstance(value, ToPeers)}
+            returned = {name: value.value if isinstance(value, ToPeers) else value for name, value in answer.items()}
+            return rows, site, arrived, self.statistics.leave(site, returned), peers
 
-        for rows, site, arrived, returned in self.workers.map(run, self._chunks(present)):
-            self._book_down(payload, arrived, site.clients, rows)
+        for rows, site, arrived, returned, peers in self.workers.map(run, self._chunks(present)):
+            for name, value in arrived.items():
+                sent = payload[name]
+                self._book("down", site.clients, value, sent.index[rows] if _between_peers(sent) else None)
             good = self._check(returned, site)
-            for value in returned.values():
-                self.ledger.book(self._phase, "up", site.clients[good], weigh(value, site.k))
+            for name, value in returned.items():
+                index = peers.get(name)
+                self._book("up", site.clients[good], value, None if index is None else index[good])
             gathered.add(returned, rows, site.clients, good)
         if gathered.count == 0:
             raise NobodyAnswered
@@ -128,7 +133,8 @@ class Simulation(Engine):
             returned = dict(method(site, **payload) or {})
         except CoterieError as error:
             raise CoterieError(f"{self.algorithm.name}, round {self.round}: {error}") from error
-        for name, value in returned.items():
+        for name, answer in returned.items():
+            value = answer.value if isinstance(answer, ToPeers) else answer
             where = f"{type(self.algorithm).__name__}.{getattr(method, '__name__', 'method')} returned {name}"
             if not isinstance(value, Models | Tensor):
                 raise TypeError(f"{where} as {type(value).__name__}; client methods return Models and tensors")
@@ -150,15 +156,14 @@ class Simulation(Engine):
             self._fail(int(site.clients[row]), reason)
         return good
 
-    def _book_down(self, payload: Mapping[str, Any], arrived: Mapping[str, Any], here: Tensor, rows: Tensor) -> None:
-        for name, value in arrived.items():
-            sizes = weigh(value, len(here))
-            sent = payload[name]
-            if isinstance(sent, Pick) and sent.peers:
-                each = {kind: size // sent.index.shape[1] for kind, size in sizes.items()}
-                self.ledger.book_peers(self._phase, sent.index[rows], here, each)
-            else:
-                self.ledger.book(self._phase, "down", here, sizes)
+    def _book(self, direction: str, clients: Tensor, value: Models | Tensor, peers: Tensor | None) -> None:
+        """Book what ``clients: (k,)`` received or sent; ``peers: (k, m)`` are the other ends where it was peers."""
+        sizes = weigh(value, len(value))
+        if peers is None:
+            self.ledger.book(self._phase, direction, clients, sizes)
+        else:
+            each = {kind: size // peers.shape[1] for kind, size in sizes.items()}
+            self.ledger.book_peers(self._phase, peers, clients, each)
 
     # --- sites ---------------------------------------------------------------------------------------------------
     def _site(self, clients: Tensor, asked: Tensor) -> Site:
@@ -213,7 +218,11 @@ class Simulation(Engine):
         offer = self.algorithm.offer(self._server, self._everyone())
         for value in offer.values():
             sizes = weigh(for_rows(value, self._everyone()[:1], self.K), 1)
-            self.ledger.book("evaluate", "down", self._everyone(), sizes)
+            if _between_peers(value):
+                each = {kind: size // value.index.shape[1] for kind, size in sizes.items()}
+                self.ledger.book_peers("evaluate", value.index, self._everyone(), each)
+            else:
+                self.ledger.book("evaluate", "down", self._everyone(), sizes)
         parts: dict[str, dict[str, list[Tensor]]] = {}
         for clients, predictor in self._predictors():
             for split in ("validation", "test"):
@@ -240,6 +249,10 @@ class Simulation(Engine):
         for_cache = CHUNK_BYTES // max(1, sum(theta.bytes_per_row()))
         for_workers = -(-self.K // self.threads)
         return max(1, min(for_cache, for_workers))
+
+
+def _between_peers(sent: Any) -> bool:
+    return isinstance(sent, Pick) and sent.peers
 
 
 def _device(name: str) -> torch.device:

@@ -96,6 +96,8 @@ class Session:
             for metric, values in metrics.items():
                 self.history.add_clients(*key, split, names, report.n[split], metric, values)
         self.history.add_ledger(*key, report.ledger)
+        for name, value in report.notes.items():
+            self.history.add(*key, "", name, value, phase="train")
         for phase, seconds in report.seconds.items():
             self.history.add_timing(*key, phase, seconds)
         for failure in report.failures:

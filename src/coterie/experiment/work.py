@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.engines import Diverged, RoundReport, Simulation, checkpoint
 from coterie.experiment.plan import Job
-from coterie.runs import RunDirectory, save_models
+from coterie.runs import RunDirectory, save_models, save_relations
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
@@ -99,7 +98,7 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
     round = simulation.round if resumed else -1
     observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, simulation.resolved))
     try:
-        if not _advance(experiment, job, simulation, path, observer):
+        if not _advance(experiment, job, simulation, directory, observer):
             return False
     except Diverged as error:
         observer.gave_up(job, simulation.round, str(error))
@@ -111,13 +110,18 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
     return True
 
 
-def _advance(experiment: Experiment, job: Job, simulation: Simulation, path: Path, observer: Observer) -> bool:
+def _advance(
+    experiment: Experiment, job: Job, simulation: Simulation, directory: RunDirectory, observer: Observer
+) -> bool:
     """The remaining rounds, with checkpoints; whether the last one was reached."""
+    path = directory.checkpoint(*job.key)
     saved, last = time.monotonic(), simulation.round
     stop = simulation.round == 0 and observer.noted(job, simulation.initial_report())
     while not simulation.finished:
         if not stop:
             report = simulation.advance()
+            if _wanted(experiment, bool(report.evaluations), simulation.finished):
+                _save_relations(job, simulation, directory)
             stop = observer.noted(job, report)
             if simulation.finished:
                 return True
@@ -129,3 +133,15 @@ def _advance(experiment: Experiment, job: Job, simulation: Simulation, path: Pat
         if stop:
             return False
     return True
+
+
+def _wanted(experiment: Experiment, evaluated: bool, last: bool) -> bool:
+    """Whether the configuration asks for the relations of this round."""
+    when = experiment.config.save_relations
+    return when != "none" and (last or when == "every_round" or (when == "evaluated" and evaluated))
+
+
+def _save_relations(job: Job, simulation: Simulation, directory: RunDirectory) -> None:
+    matrices = simulation.relations()
+    if matrices:
+        save_relations(directory, *job.key, simulation.round, simulation.names, matrices)

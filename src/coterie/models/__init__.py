@@ -1,7 +1,7 @@
 """Model factories and how a module's tensors lie in a row of Theta."""
 
 from coterie.models.factory import ModelSpec, available_models, build_model
-from coterie.models.rows import Layout, Models, stack_rows
+from coterie.models.rows import Layout, Models, stack_candidates, stack_rows
 from coterie.models.stack import Stack, module_of
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "available_models",
     "build_model",
     "module_of",
+    "stack_candidates",
     "stack_rows",
 ]

@@ -161,6 +161,18 @@ class Models:
         lead = len(self.lead)
         return self._seen(self._map(lambda t: t.reshape(-1, *t.shape[lead:])))
 
+    def candidate(self, number: int) -> Models:
+        """One of the ``(k, c)`` candidates of every row, ``(k,)``."""
+        return self._seen(self._map(lambda t: t[:, number]))
+
+    def with_buffers(self, other: Models, rows: Tensor) -> Models:
+        """The same parameters, with the buffers of ``other: (k,)`` in the ``rows: (k,)`` bool that are true."""
+        tensors = dict(self.tensors)
+        for name in self.layout.buffers:
+            own = self.tensors[name]
+            tensors[name] = torch.where(rows.to(own.device).view(-1, *[1] * (own.ndim - 1)), other.tensors[name], own)
+        return Models(self.layout, tensors)
+
     def to(self, device: torch.device | str) -> Models:
         """The same models on another device."""
         return self._seen(self._each(lambda t: t.to(device)))
@@ -363,6 +375,12 @@ def stack_rows(parts: Sequence[Models]) -> Models:
     if all(part.common for part in parts) and _same_storage(parts):
         return first.repeat(sum(len(part) for part in parts))
     return Models(first.layout, {n: torch.cat([part.tensors[n] for part in parts]) for n in first.tensors})
+
+
+def stack_candidates(parts: Sequence[Models]) -> Models:
+    """c stacks of k models as ``(k, c)`` candidates."""
+    first = parts[0]
+    return Models(first.layout, {n: torch.stack([part.tensors[n] for part in parts], dim=1) for n in first.tensors})
 
 
 def _same_storage(parts: Sequence[Models]) -> bool:

@@ -2,7 +2,7 @@
 
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
-from coterie.relations.distances import cosines, median_distance, squared_distances
+from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.propagation import (
     propagate_iteratively,
     propagation_matrix,
@@ -10,15 +10,19 @@ from coterie.relations.propagation import (
     row_stochastic,
     similarity_graph,
 )
+from coterie.relations.sampling import epsilon_greedy
 from coterie.relations.subspaces import joint_matrix, principal_subspace, subspace_similarity
-from coterie.relations.weights import normalised
+from coterie.relations.weights import inverse_distance_weights, normalised
 
 __all__ = [
     "attention",
     "cosine_attention",
     "cosines",
+    "cross_distances",
     "effective_alpha",
+    "epsilon_greedy",
     "gradient_similarity",
+    "inverse_distance_weights",
     "joint_matrix",
     "median_distance",
     "normalised",

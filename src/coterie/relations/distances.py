@@ -51,6 +51,37 @@ def squared_distances(blocks: Tensor | Iterable[Tensor]) -> Tensor:
     return distances + distances.T
 
 
+def cross_distances(blocks: Tensor | Iterable[Tensor], others: Tensor | Iterable[Tensor]) -> Tensor:
+    """Squared Euclidean distances between the rows of two stacks, summed over blocks in float64.
+
+    Args:
+        blocks: one ``(K, ...)`` tensor, or several, as for :func:`squared_distances`.
+        others: the same blocks of another stack, ``(L, ...)``.
+
+    Returns:
+        ``(K, L)`` float64; equal rows have distance exactly zero. A row that is not finite has NaN distances.
+
+    Raises:
+        ValueError: the two stacks differ in their blocks.
+    """
+    first, second = _matrices(blocks), _matrices(others)
+    if [matrix.shape[1] for matrix in first] != [matrix.shape[1] for matrix in second]:
+        raise ValueError("distances need two stacks of the same shapes")
+    K, L = first[0].shape[0], second[0].shape[0]
+    norms = torch.zeros(K + L, dtype=torch.float64, device=first[0].device)
+    products = torch.zeros(K, L, dtype=torch.float64, device=first[0].device)
+    for one, other in zip(_chunks(first, K + L), _chunks(second, K + L), strict=True):
+        centred = _centred(torch.cat([one, other]))
+        norms += centred.square().sum(dim=1)
+        products += centred[:K] @ centred[K:].T
+    both = norms[:K, None] + norms[None, K:]
+    distances = both - 2 * products
+    distances[~torch.isfinite(distances)] = torch.nan
+    rows, columns = torch.nonzero((distances <= CLOSE * both) & (both > 0), as_tuple=True)
+    distances[rows, columns] = _pair_distances(first, rows, columns, second)
+    return distances.clamp(min=0.0)
+
+
 def cosines(blocks: Tensor | Iterable[Tensor]) -> Tensor:
     """Cosines of the angles between all pairs of rows, summed over blocks in float64.
 
@@ -127,13 +158,15 @@ def _centred(part: Tensor) -> Tensor:
     return part - part[finite][:1]
 
 
-def _pair_distances(matrices: list[Tensor], first: Tensor, second: Tensor) -> Tensor:
+def _pair_distances(
+    matrices: list[Tensor], first: Tensor, second: Tensor, others: list[Tensor] | None = None
+) -> Tensor:
     """Squared distances ``(m,)`` of the row pairs (first[i], second[i]) from their float64 differences."""
     total = torch.zeros(first.numel(), dtype=torch.float64, device=first.device)
-    for matrix in matrices:
+    for matrix, other in zip(matrices, others or matrices, strict=True):
         pairs = max(1, CHUNK // max(1, matrix.shape[1]))
         for start in range(0, first.numel(), pairs):
             here = slice(start, start + pairs)
-            difference = matrix[first[here]].to(torch.float64) - matrix[second[here]].to(torch.float64)
+            difference = matrix[first[here]].to(torch.float64) - other[second[here]].to(torch.float64)
             total[here] += difference.square().sum(dim=1)
     return total

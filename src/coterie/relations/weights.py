@@ -30,3 +30,31 @@ def normalised(n: Tensor) -> Tensor:
     if bool((total == 0).any()):
         raise CoterieError("All aggregation weights are zero; at least one client needs training data.")
     return sizes / total
+
+
+def inverse_distance_weights(sq_distances: Tensor, topk: int | None = None) -> Tensor:
+    """The minimiser of ``sum_j p_j^2 d_ij`` over the simplex, ``p_ij = d_ij^-1 / sum_l d_il^-1``, cut to the largest.
+
+    Distances of exactly zero share the whole weight: ``1e-12`` times the row's median is added to every distance.
+
+    Args:
+        sq_distances: ``(K, L)`` squared distances; one that is not finite gives no weight.
+        topk: how many weights of a row are kept and renormalised; all by default. Ties go to the lower column.
+
+    Returns:
+        ``(K, L)`` float64, non-negative, rows sum to one.
+
+    Source: Liu et al., IJCAI 2023 (FedDWA), the problem with the diagonal of its matrix only; the guard is ours.
+    """
+    distances = sq_distances.to(torch.float64)
+    known = torch.isfinite(distances)
+    positive = torch.where(known & (distances > 0), distances, torch.full_like(distances, torch.nan))
+    tiny = 1e-12 * positive.nanmedian(dim=1, keepdim=True).values.nan_to_num(nan=1e12)
+    # The smallest distance of a row in units of each other one: at most 1, so that nothing overflows.
+    shifted = torch.where(known, distances + tiny, torch.full_like(distances, torch.inf))
+    inverse = shifted.amin(dim=1, keepdim=True) / shifted
+    inverse = torch.where(known, inverse, torch.zeros_like(inverse))
+    if topk is not None and topk < inverse.shape[1]:
+        order = inverse.argsort(dim=1, descending=True, stable=True)
+        inverse.scatter_(1, order[:, topk:], 0.0)
+    return normalised(inverse)

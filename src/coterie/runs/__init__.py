@@ -4,6 +4,7 @@ from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
 from coterie.runs.history import History
 from coterie.runs.models import load_model, save_models
+from coterie.runs.relations import load_relations, save_relations
 from coterie.runs.table import result_table
 
 __all__ = [
@@ -11,7 +12,9 @@ __all__ = [
     "RunDirectory",
     "environment",
     "load_model",
+    "load_relations",
     "result_table",
     "save_models",
+    "save_relations",
     "system_folder",
 ]

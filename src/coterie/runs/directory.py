@@ -23,7 +23,7 @@ FILES = (
     "summary.json",
     "report.html",
 )
-FOLDERS = ("models", "checkpoints")
+FOLDERS = ("models", "relations", "checkpoints")
 
 
 def system_folder(algorithm: str, variant: str | None) -> str:
@@ -142,6 +142,11 @@ class RunDirectory:
     def models(self) -> Path:
         """The personalised models, ``models/<algorithm>-<variant>/seed<k>/<client>.safetensors``."""
         return self.path / "models"
+
+    @property
+    def relations(self) -> Path:
+        """Who learnt from whom, ``relations/<algorithm>-<variant>/seed<k>/round<r>.npz``."""
+        return self.path / "relations"
 
     @property
     def checkpoints(self) -> Path:

@@ -4,10 +4,28 @@ from coterie.training.batches import Batch, BatchPlan, SequentialPlan
 from coterie.training.fit import Fitted, Step, batch_gradient, fit, own_steps
 from coterie.training.losses import Objective, cross_entropy, objective_of, squared_error
 from coterie.training.measure import absolute_error, full_gradient, hits, means
+from coterie.training.owner import adam_rows
 from coterie.training.settings import ProxPlace, Schedule, TrainingSettings
 
 __all__ = [
-    "Batch", "BatchPlan", "Fitted", "Objective", "ProxPlace", "Schedule", "SequentialPlan", "Step",
-    "TrainingSettings", "absolute_error", "batch_gradient", "cross_entropy", "fit", "full_gradient", "hits",
-    "means", "objective_of", "own_steps", "squared_error",
+    "Batch",
+    "BatchPlan",
+    "Fitted",
+    "Objective",
+    "ProxPlace",
+    "Schedule",
+    "SequentialPlan",
+    "Step",
+    "TrainingSettings",
+    "absolute_error",
+    "adam_rows",
+    "batch_gradient",
+    "cross_entropy",
+    "fit",
+    "full_gradient",
+    "hits",
+    "means",
+    "objective_of",
+    "own_steps",
+    "squared_error",
 ]  # fmt: skip

@@ -132,17 +132,19 @@ class Step:
     sizes: Tensor
     keys: Tensor
     optimiser: Optimiser
+    trained: list[Models] = field(default_factory=list)  # what the steps of this loop have returned so far
     buffers: dict[str, Tensor] = field(default_factory=dict)  # batch statistics after the last gradient
 
     def update(self, theta: Models, gradient: Models) -> Models:
-        """Apply the optimiser's step to the active rows of ``theta: (k,)``, in place, and return it.
+        """Apply the optimiser's step to the active rows of ``theta: (k,)`` and return the result.
 
-        ``gradient: (a,)`` holds one row for each active client and is used up. A stack that some state owns
-        is left as it is, and a changed copy returned.
+        ``gradient: (a,)`` holds one row for each active client and is used up. Models that an earlier step of this
+        loop returned are changed in place; any others are left as they are, and a changed copy is returned.
         """
-        if theta.owned:
+        if not any(theta is known for known in self.trained) or theta.owned:
             theta = theta.clone()
-        theta.materialise()
+            theta.materialise()
+            self.trained.append(theta)
         own = theta[self.rows]
         for name in self.buffers.keys() & own.tensors.keys():
             own.tensors[name].copy_(self.buffers[name])
@@ -154,15 +156,29 @@ class Step:
 
 
 def own_steps(
-    data: ClientData, plan: BatchPlan, settings: TrainingSettings, lr: float, dropout_keys: Tensor
+    data: ClientData,
+    plan: BatchPlan,
+    settings: TrainingSettings,
+    lr: float,
+    dropout_keys: Tensor,
+    momentum: Models | None = None,
 ) -> Iterator[Step]:
-    """The loop that ``fit`` is made of, for methods with their own step."""
+    """The loop that ``fit`` is made of, for methods with their own step.
+
+    SGD's momentum begins as ``momentum: (k,)`` where it is given, which holds it again when the loop has ended.
+    """
     order = torch.from_numpy(plan.order)
     identity = bool((order == torch.arange(len(order))).all())
-    optimiser = Optimiser(settings, lr)
+    optimiser, trained = Optimiser(settings, lr), list[Models]()
+    if momentum is not None:
+        optimiser.state["momentum"] = {name: tensor[order] for name, tensor in momentum.parameters()}
     for batch in plan:
         everyone = identity and batch.active == len(order)
         rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
         inputs, targets = data.batch(batch.positions)
         keys = step_keys(dropout_keys[rows], batch.step)
-        yield Step(batch.step, rows, inputs, targets, batch.weights, batch.sizes, keys, optimiser)
+        yield Step(batch.step, rows, inputs, targets, batch.weights, batch.sizes, keys, optimiser, trained)
+    if momentum is not None:
+        momentum.materialise()
+        for name, tensor in momentum.parameters():
+            tensor[order] = optimiser.state["momentum"][name]

@@ -99,7 +99,8 @@ def full_gradient(
     n = data.n.to(models.device)[order].clamp(min=1)
     for batch in plan:
         inputs, targets = data.batch(batch.positions)
-        rows = {name: tensor[: batch.active] for name, tensor in ordered.tensors.items()}
+        # other threads write other rows of the same storage, which autograd must not take for a change of ours
+        rows = {name: tensor[: batch.active].data for name, tensor in ordered.tensors.items()}
         share = (batch.weights > 0).to(models.dtype)
         share = share / n[: batch.active, None] if weights is None else share * weights[batch.positions]
         gradients, _ = batch_gradient(

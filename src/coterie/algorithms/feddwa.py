@@ -1,0 +1,83 @@
+"""FedDWA: each client receives a mixture of all models, weighted by closeness to where its own is heading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Algorithm, Predictor, Server, Site, register
+from coterie.models import Models
+from coterie.relations import cross_distances, inverse_distance_weights
+
+
+@register
+@dataclass(frozen=True)
+class FedDWA(Algorithm):
+    """FedDWA (Liu et al., IJCAI 2023): min_p sum_j p_ij^2 ||w_i* - w_j||^2 over the simplex, w_i <- sum_j p_ij w_j.
+
+    w_i* is the guidance model: w_i after one more local epoch, or one full-gradient step, or (an ablation) the model
+    that the client had after its previous training. p_ij = d_ij^-1 / sum_l d_il^-1, cut to the ``topk`` largest.
+    """
+
+    name: ClassVar[str] = "feddwa"
+    title: ClassVar[str] = "FedDWA"
+    paper: ClassVar[str] = "Liu et al., IJCAI 2023"
+    evaluated: ClassVar[str] = "personal mixture after aggregation"
+
+    guidance: Literal["epoch", "full_gradient", "last_model"] = "epoch"
+    guidance_epochs: int | None = None  # the epochs of local training
+    topk: int = 5
+
+    def check(self) -> None:
+        """At least one model is kept, and at least one guidance epoch trained."""
+        kinds = ("epoch", "full_gradient", "last_model")
+        self.require(self.guidance in kinds, "guidance", f"one of {', '.join(kinds)}")
+        self.require(self.guidance_epochs is None or self.guidance_epochs >= 1, "guidance_epochs", "1 or more")
+        self.require(self.topk >= 1, "topk", "1 or more")
+
+    def setup(self, server: Server) -> None:
+        """The personal models to send, theta^0 at first."""
+        server.w = server.initial_models()
+        server.p = torch.eye(server.K, dtype=torch.float64)
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        """d_ij = ||w_i* - w_j||^2 over those that answered; w_i <- sum_j p_ij w_j for them."""
+        up = server.ask(self.local_update, cohort, w=server.w[cohort])
+        heading, here = ([t for _, t in models.parameters()] for models in (up.guidance, up.w))
+        p = inverse_distance_weights(cross_distances(heading, here), self.topk).cpu()
+        server.w[up.clients] = up.w.mixed(p)
+        rows = torch.zeros(len(up), server.K, dtype=torch.float64)
+        rows[:, up.clients] = p
+        server.p[up.clients] = rows
+
+    def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
+        """w_i: E epochs from the personal model; w_i*: a look ahead from there, which nobody's model keeps."""
+        before = site.theta.clone() if self.guidance == "last_model" else w
+        site.theta = site.fit(w).models
+        if self.guidance == "epoch":
+            ahead = site.fit(site.theta, epochs=self.guidance_epochs, batches="guidance").models
+        elif self.guidance == "full_gradient":
+            ahead = site.theta - site.gradient(site.theta, "train") * site.lr
+        else:
+            ahead = before
+        return {"w": site.theta, "guidance": ahead}
+
+    def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
+        """The aggregated models."""
+        return {"w": server.w[clients]}
+
+    def personal(self, site: Site, **offer: Any) -> Predictor:
+        """The client's mixture."""
+        return Predictor(offer["w"])
+
+    def relations(self, server: Server) -> Mapping[str, Tensor]:
+        """p_ij, the share of w_j in client i's model."""
+        return {"p": server.p}
+
+    def notes(self, server: Server) -> Mapping[str, float]:
+        """How much of its own model a client keeps: near 1 means nearly LOCAL."""
+        return {"mean_self_weight": float(server.p.diagonal().mean())}

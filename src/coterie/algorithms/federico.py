@@ -1,0 +1,214 @@
+"""FedeRiCo: expectation maximisation over the clients' models, peer to peer or with all models at the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, pick, register, to_peers
+from coterie.models import Models, stack_candidates
+from coterie.relations import epsilon_greedy
+from coterie.training import adam_rows
+from coterie.training.keys import generator
+
+NEGLIGIBLE = 1e-3
+"""A model of less total weight is left as it is; a prediction leaves models out that have less than this share of
+the largest weight."""
+
+
+@register
+@dataclass(frozen=True)
+class FedeRiCo(Algorithm):
+    """FedeRiCo ("Find Your Friends"): client i's data are explained by a mixture of all clients' models phi_j.
+
+    max (1/n) sum_i log sum_j Pi_ij p(D_i | phi_j). The posterior w_i says with whom client i collaborates, and phi_j is
+    trained by those who use it. ``decentralised`` is Algorithm 1: M neighbours a round, tracked losses L^ =
+    (1 - beta) L^ + beta l, w_i = softmax(-L^_i). ``central`` evaluates all models each round and accumulates.
+    """
+
+    name: ClassVar[str] = "federico"
+    title: ClassVar[str] = "FedeRiCo"
+    paper: ClassVar[str] = "Find Your Friends: Personalized Federated Learning with the Right Collaborators"
+    evaluated: ClassVar[str] = "mixture of the models with the client's weights"
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "decentralised": {"tracking": "ema", "step": "epochs", "owner": "adam"},
+        "central": {"tracking": "accumulated", "step": "gradient", "owner": "sgd"},
+    }
+
+    variant: Literal["decentralised", "central"] = "decentralised"
+    neighbours: int = 3  # M
+    epsilon: float = 0.3
+    beta: float = 0.6  # multiplies the new loss
+    tracking: Literal["ema", "accumulated"] | None = None
+    loss_scale: Literal["sum", "mean", "tempered"] = "sum"
+    tau: float = 1.0  # tempered: the summed loss divided by tau
+    init: Literal["first_observation", "zero"] = "first_observation"
+    init_models: Literal["independent", "common"] = "independent"
+    step: Literal["epochs", "gradient"] | None = None
+    owner: Literal["sgd", "adam"] | None = None  # takes the step with the others' gradients
+    owner_lr: float = 0.01
+
+    def check(self) -> None:
+        """Ranges of the options."""
+        self.require(self.neighbours >= 0, "neighbours", "0 or more")
+        self.require(0 <= self.epsilon <= 1, "epsilon", "between 0 and 1")
+        self.require(0 < self.beta <= 1, "beta", "above 0 and at most 1")
+        self.require(self.tau > 0, "tau", "above 0")
+        self.require(self.owner_lr > 0, "owner_lr", "above 0")
+        for option, values in (
+            ("tracking", ("ema", "accumulated")), ("loss_scale", ("sum", "mean", "tempered")),
+            ("init", ("first_observation", "zero")), ("init_models", ("independent", "common")),
+            ("step", ("epochs", "gradient")), ("owner", ("sgd", "adam")),
+        ):  # fmt: skip
+            self.require(getattr(self, option) in values, option, " or ".join(values))
+        self.require(self.variant != "central" or self.step == "gradient", "step", "gradient in the central variant")
+
+    # --- where the models meet -----------------------------------------------------------------------------------
+    def setup(self, server: Server) -> None:
+        """phi_j of every client, w_ij = 1/K; the owners' Adam."""
+        server.phi = server.initial_models(distinct=self.init_models == "independent")[self.by_name(server).argsort()]
+        server.w = torch.full((server.K, server.K), 1.0 / server.K, dtype=torch.float64)
+        server.met = torch.zeros(server.K, dtype=torch.bool)
+        server.steps = torch.zeros(server.K, dtype=torch.int64)
+        if self.step == "gradient" and self.owner == "adam":
+            server.mean, server.square = server.phi.zeros(), server.phi.zeros()
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        """One round of Algorithm 1, or one E and one M step over all models."""
+        if self.variant == "central":
+            self.central_round(server, cohort)
+            return
+        asked = self.choose(server, cohort)
+        up = server.ask(self.local_update, cohort, phi=pick(server.phi, asked, peers=True), index=asked)
+        server.w[up.clients], server.met[up.clients] = up.w.cpu(), True
+        owners, used = asked[torch.isin(cohort, up.clients)].flatten(), up.used.cpu().flatten()
+        mass = torch.zeros(server.K, dtype=torch.float64).index_add_(0, owners, used)
+        share = torch.zeros(server.K, len(owners), dtype=torch.float64)
+        share[owners, torch.arange(len(owners))] = used / mass[owners].clamp(min=torch.finfo(used.dtype).tiny)
+        self.owner_step(server, up.change.flatten_candidates().mixed(share), mass)
+
+    def choose(self, server: Server, cohort: Tensor) -> Tensor:
+        """B_i = {i} and M neighbours, epsilon-greedy by w_i, ``(m, M + 1)``."""
+        order, M = self.by_name(server), min(self.neighbours, server.K - 1)
+        rank, weights, rows = order.argsort(), server.w[:, order].numpy(), []
+        for i in cohort.tolist():
+            draw = generator(server.seed, server.round, f"neighbours:{server.names[i]}")
+            rows.append([i, *order[epsilon_greedy(weights[i], int(rank[i]), M, self.epsilon, draw)].tolist()])
+        return torch.tensor(rows, dtype=torch.int64).reshape(len(cohort), M + 1)
+
+    def by_name(self, server: Server) -> Tensor:
+        """The clients in the order of their names, by which random draws go, ``(K,)``."""
+        return torch.tensor(sorted(range(server.K), key=server.names.__getitem__))
+
+    def owner_step(self, server: Server, change: Models, mass: Tensor) -> None:
+        """phi_b <- phi_b - sum_i w_ib (phi_b - copy_i) / max(1, sum_i w_ib), or an optimiser's step with sum_i g_b<-i.
+
+        ``change: (K,)`` are the means of what arrived by weight, ``mass: (K,)`` the sums of the weights.
+        """
+        active = mass >= NEGLIGIBLE
+        if self.step == "epochs":
+            moved = server.phi - change * torch.where(active, mass.clamp(max=1.0), 0.0)
+            server.phi = moved.with_buffers(change, active)
+        elif self.owner == "sgd":
+            server.phi = server.phi - change * torch.where(active, self.owner_lr * mass, 0.0)
+        else:
+            server.steps = server.steps + active.long()
+            server.phi, server.mean, server.square = adam_rows(
+                server.phi, change * mass, server.mean, server.square, server.steps, active, self.owner_lr
+            )
+
+    def central_round(self, server: Server, cohort: Tensor) -> None:
+        """Phi <- Phi - eta sum_i (n_i / n) grad_i, where grad_i holds w_ij grad f_i(phi_j) for every j."""
+        phi = broadcast(server.phi)
+        up = server.ask(self.central_update, cohort, average=server.n[cohort].double(), phi=phi)
+        weights = server.ask(self.report, up.clients)
+        server.w[weights.clients], server.met[weights.clients] = weights.w.cpu(), True
+        self.owner_step(server, up.gradient.flatten_candidates(), torch.ones(server.K, dtype=torch.float64))
+
+    # --- at the clients ------------------------------------------------------------------------------------------
+    def start(self, site: Site) -> None:
+        """Tracked losses L^_ij and last losses l_ij; under ``zero`` every model counts as observed, with loss 0."""
+        site.tracked = torch.zeros(site.k, site.K, dtype=torch.float64)
+        site.last = torch.zeros(site.k, site.K, dtype=torch.float64)
+        site.observed = torch.full((site.k, site.K), self.init == "zero")
+
+    def local_update(self, site: Site, phi: Models, index: Tensor) -> Mapping[str, Any]:
+        """l_ib and w_i from the models of B_i; back to each owner what its model shall change, with the weight w_ib."""
+        w = self.posterior(site, self.scaled(site, site.loss("train", phi)), index)
+        changes = [self.change(site, phi.candidate(b)) for b in range(index.shape[1])]
+        return {"change": to_peers(stack_candidates(changes), index), "used": w.gather(1, index), "w": w}
+
+    def change(self, site: Site, model: Models) -> Models:
+        """What the client's data would change: phi_b - copy after E epochs (with the copy's buffers), or a gradient."""
+        if self.step == "gradient":
+            return site.gradient(model, "train")
+        trained = site.fit(model).models
+        return (model - trained).with_buffers(trained, torch.ones(site.k, dtype=torch.bool))
+
+    def central_update(self, site: Site, phi: Models) -> Mapping[str, Any]:
+        """w_ij ~ Pi_ij exp(-sum_s l(phi_j)) with Pi = w of the round before; then w_ij grad f_i(phi_j) for every j."""
+        if len(phi.lead) == 1:  # a federation of one
+            phi = stack_candidates([phi])
+        everyone = torch.arange(site.K).expand(site.k, -1)
+        w = self.posterior(site, self.scaled(site, site.loss("train", phi)), everyone)
+        gradients = [site.gradient(phi.candidate(j), "train") * w[:, j] for j in range(site.K)]
+        return {"gradient": stack_candidates(gradients)}
+
+    def report(self, site: Site) -> Mapping[str, Any]:
+        """The client's weights."""
+        return {"w": self.weights(site.tracked, site.observed)}
+
+    def scaled(self, site: Site, mean_loss: Tensor) -> Tensor:
+        """-log p(D_i | phi_b) as the sum over examples, its mean, or the sum over tau, ``(k, c)``."""
+        if self.loss_scale == "mean":
+            return mean_loss
+        n = site.n.to(mean_loss).unsqueeze(1)
+        return n * mean_loss / (self.tau if self.loss_scale == "tempered" else 1.0)
+
+    def posterior(self, site: Site, losses: Tensor, index: Tensor) -> Tensor:
+        """Note the losses ``(k, c)`` of the models ``index``, bring L^ up to date, and return w_i., ``(k, K)``."""
+        last = site.last.scatter(1, index, losses.cpu())
+        seen = site.observed.scatter(1, index, True)
+        if self.tracking == "accumulated":
+            tracked = torch.where(seen, site.tracked + last, site.tracked)
+        else:
+            moved = (1.0 - self.beta) * site.tracked + self.beta * last
+            tracked = torch.where(seen & ~site.observed, last, moved)
+        site.last, site.observed, site.tracked = last, seen, tracked
+        return self.weights(tracked, seen)
+
+    def weights(self, tracked: Tensor, observed: Tensor) -> Tensor:
+        """softmax(-L^) over the models that were evaluated, ``(k, K)``."""
+        return torch.where(observed, -tracked, -torch.inf).softmax(dim=1)
+
+    # --- prediction ----------------------------------------------------------------------------------------------
+    def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
+        """The models that a client gives weight to; its own alone before it has taken part."""
+        own = torch.eye(server.K, dtype=torch.float64)[clients]
+        w = torch.where(server.met[clients].unsqueeze(1), server.w[clients], own)
+        w = torch.where(w >= NEGLIGIBLE * w.amax(dim=1, keepdim=True), w, 0.0)
+        count = max(1, int((w > 0).sum(dim=1).max()))
+        weights, index = w.topk(count, dim=1)
+        index = torch.where(weights > 0, index, clients.unsqueeze(1))  # a slot too many holds its own model, unused
+        return {"phi": pick(server.phi, index, peers=True), "weights": weights / weights.sum(dim=1, keepdim=True)}
+
+    def personal(self, site: Site, **offer: Any) -> Predictor:
+        """sum_j w_ij h_phi_j(x): probabilities are averaged, or outputs in regression."""
+        combine: Literal["probabilities", "outputs"] = "outputs" if site.task == "regression" else "probabilities"
+        return Predictor(offer["phi"], offer["weights"], combine)
+
+    def relations(self, server: Server) -> Mapping[str, Tensor]:
+        """w_ij, the weight of client j's model for client i."""
+        return {"w": server.w}
+
+    def notes(self, server: Server) -> Mapping[str, float]:
+        """How much weight a client gives its own model, and the entropy of its weights in nats."""
+        w = server.w[server.met]
+        if not len(w):
+            return {}
+        own = float(server.w.diagonal()[server.met].mean())
+        return {"mean_self_weight": own, "mean_entropy": float(torch.special.entr(w).sum(dim=1).mean())}

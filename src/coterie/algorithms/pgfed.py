@@ -1,0 +1,146 @@
+"""PGFed and PGFedMo: every client's objective contains the others' risks, linearised at their models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Algorithm, Server, Site, broadcast, mixture, register
+from coterie.models import Models
+from coterie.relations import normalised
+
+
+@register
+@dataclass(frozen=True)
+class PGFed(Algorithm):
+    """PGFed (Luo et al., ICCV 2023): F_i = f_i(theta_i) + mu sum_j alpha_ij f_j(theta_i), to first order in theta_i.
+
+    f_j(theta_i) ~ f_j(theta_j) + <grad f_j(theta_j), theta_i - theta_j>, so that one gradient g~_i = mu sum_j alpha_ij
+    grad f_j carries all others, and s_j = mu (f_j - <grad f_j, theta_j>) is what alpha's gradient needs of client j.
+    f is the mean loss. ``persistent`` keeps SGD's momentum from round to round, as the authors' program does.
+    """
+
+    name: ClassVar[str] = "pgfed"
+    title: ClassVar[str] = "PGFed"
+    paper: ClassVar[str] = "Luo et al., ICCV 2023"
+
+    mu: float = 0.05
+    lr_alpha: float = 0.01  # eta_2
+    persistent: bool = False
+
+    @property
+    def beta(self) -> float:
+        """Momentum of the auxiliary gradient: none."""
+        return 0.0
+
+    def check(self) -> None:
+        """Strengths are not negative."""
+        self.require(self.mu >= 0, "mu", "0 or more")
+        self.require(self.lr_alpha >= 0, "lr_alpha", "0 or more")
+
+    def setup(self, server: Server) -> None:
+        """theta_glob; gradients G_j and scalars s_j of the last round's clients; alpha, unset (NaN) at first."""
+        server.w = server.initial_model()
+        server.sources = torch.zeros(0, dtype=torch.int64)
+        server.alpha = torch.full((server.K, server.K), float("nan"), dtype=torch.float64)
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        """Send theta_glob with what the last round's clients S_{t-1} tell; w <- sum p_i theta_i over the answers."""
+        if len(server.sources) == 0:
+            up = server.ask(self.first_update, cohort, w=broadcast(server.w))
+        else:
+            up = self.exchange(server, cohort)
+        server.w = up.theta.mixed(normalised(server.n[up.clients]))
+        server.sources, server.gradients, server.risks = up.clients, up.gradient, up.risk
+
+    def exchange(self, server: Server, cohort: Tensor) -> Any:
+        """g~_i = mu sum_j alpha_ij G_j, gbar = (mu / M) sum_j G_j, s_j and alpha_ij, all for j in S_{t-1}."""
+        sources, M = server.sources, len(cohort)
+        alpha = server.alpha[cohort][:, sources].nan_to_num(nan=1.0 / M)
+        mean = server.gradients.mixed(torch.full((1, len(sources)), self.mu / M, dtype=torch.float64))
+        up = server.ask(
+            self.local_update, cohort, w=broadcast(server.w), auxiliary=mixture(self.mu * alpha, server.gradients),
+            mean=broadcast(mean), s=broadcast(server.risks), alpha=alpha,
+        )  # fmt: skip
+        server.alpha[up.clients.unsqueeze(1), sources.unsqueeze(0)] = up.alpha.cpu()
+        return up
+
+    # --- at the clients ------------------------------------------------------------------------------------------
+    def start(self, site: Site) -> None:
+        """The auxiliary gradient g_i (PGFedMo), which nobody has received yet, and SGD's momentum."""
+        site.received = torch.zeros(site.k, dtype=torch.bool)
+        if self.beta:
+            site.g = site.theta.zeros()
+        if self.persistent:
+            site.momentum = site.theta.zeros()
+
+    def first_update(self, site: Site, w: Models) -> Mapping[str, Any]:
+        """Round 1: plain training from theta_glob."""
+        return self.train(site, w)
+
+    def local_update(
+        self, site: Site, w: Models, auxiliary: Models, mean: Models, s: Tensor, alpha: Tensor
+    ) -> Mapping[str, Any]:
+        """Each batch: alpha_ij <- max(0, alpha_ij - eta_2 (s_j + <gbar, theta_i>)); a step with grad f_i + g_i."""
+        g = auxiliary
+        if self.beta:
+            keep = torch.where(site.received, self.beta, 0.0).to(site.n.device)
+            g = auxiliary * (1.0 - keep) + site.g * keep
+            site.g, site.received = g, torch.ones(site.k, dtype=torch.bool)
+        return self.train(site, w, g, mean, s, alpha.clone())
+
+    def train(
+        self,
+        site: Site,
+        theta: Models,
+        g: Models | None = None,
+        mean: Models | None = None,
+        s: Tensor | None = None,
+        alpha: Tensor | None = None,
+    ) -> Mapping[str, Any]:
+        """E epochs from theta_glob; then G_i, the full gradient at the final theta_i, and s_i."""
+        momentum = site.momentum.clone() if self.persistent else None
+        for step in site.steps(momentum=momentum):
+            gradient = site.gradient(theta, step)
+            if g is not None and mean is not None and s is not None and alpha is not None:
+                slope = s[step.rows] + mean[step.rows].dot(theta[step.rows]).unsqueeze(1)
+                alpha[step.rows] = (alpha[step.rows] - self.lr_alpha * slope.to(alpha)).clamp(min=0.0)
+                gradient = gradient + g[step.rows]
+            theta = step.update(theta, gradient)
+        site.theta = theta
+        if momentum is not None:
+            site.momentum = momentum
+        full = site.gradient(site.theta, "train")
+        risk = self.mu * (site.loss("train", site.theta) - full.dot(site.theta))
+        answer = {"theta": site.theta, "gradient": full, "risk": risk}
+        return answer if alpha is None else {**answer, "alpha": alpha}
+
+    # --- what is seen --------------------------------------------------------------------------------------------
+    def relations(self, server: Server) -> Mapping[str, Tensor]:
+        """alpha_ij, the weight of client j's risk for client i; NaN where they have not met."""
+        return {"alpha": server.alpha}
+
+    def notes(self, server: Server) -> Mapping[str, float]:
+        """The share of weights that clipping has set to zero."""
+        met = ~server.alpha.isnan()
+        return {"zero_alphas": float((server.alpha[met] == 0).double().mean())} if bool(met.any()) else {}
+
+
+@register
+@dataclass(frozen=True)
+class PGFedMo(PGFed):
+    """PGFed with momentum: g_i <- (1 - beta) g~_i + beta g_i, kept while a client is absent."""
+
+    name: ClassVar[str] = "pgfedmo"
+    title: ClassVar[str] = "PGFedMo"
+
+    beta: float = 0.5
+
+    def check(self) -> None:
+        """beta lies in [0, 1)."""
+        super().check()
+        self.require(0 <= self.beta < 1, "beta", "at least 0 and below 1")
