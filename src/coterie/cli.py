@@ -6,6 +6,7 @@ Everything heavy is imported inside the commands, so that ``--help`` and the lis
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, Interrupted
 
 app = typer.Typer(
     name="coterie",
@@ -60,7 +61,8 @@ MANY_CLIENTS = 60
 
 
 def main() -> None:
-    """Entry point of the ``coterie`` command."""
+    """Entry point of the ``coterie`` command; ``module:name`` is also looked for in the current folder."""
+    sys.path.append(os.getcwd())
     app()
 
 
@@ -282,9 +284,9 @@ def _friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
         say(f"[bold red]error:[/] {escape(str(error))}")
         raise typer.Exit(2) from None
     except KeyboardInterrupt as stop:
-        from coterie.experiment import Interrupted, resume_command
-
         if isinstance(stop, Interrupted):
+            from coterie.experiment import resume_command
+
             again = resume_command(stop.path, data_dir)
             say(f"Stopped after saving; continue with: [bold]{escape(again)}[/]")
             raise typer.Exit(stop.exit_code) from None
@@ -292,10 +294,19 @@ def _friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+class _Output(Console):
+    """Standard output whose reader may leave early (``| head``): the experiment goes on, unseen."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _console() -> Console:
     """Standard output; wide enough for the result table where there is no terminal to ask."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 120))
+    console = _Output()
+    return console if console.is_terminal else _Output(width=max(console.width, 120))
 
 
 def _loaded(console: Console, quiet: bool) -> ModuleType:

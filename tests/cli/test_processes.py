@@ -69,7 +69,9 @@ def test_the_files_are_those_of_one_process(alone: Path, tmp_path: Path) -> None
     run(tmp_path / "tiny.yaml", output=tmp_path / "out", console=console)
     assert_same_run(alone, tmp_path / "out")
     assert isinstance(console.file, StringIO)
-    done = [line.split()[1:2] + line.split("seed")[1].split()[:1] for line in console.file.getvalue().splitlines()]
+    first, *lines = console.file.getvalue().splitlines()
+    assert first.startswith("6 runs, 2 at a time, into ")
+    done = [line.split()[1:2] + line.split("seed")[1].split()[:1] for line in lines]
     assert sorted(done) == [[name, seed] for name in ("ditto", "fedora", "local") for seed in "01"]
 
 

@@ -31,7 +31,8 @@ def test_a_terminal_sees_bars_with_round_accuracy_gain_and_time_left(tmp_path: P
 
 
 def test_a_log_file_sees_one_line_a_run(tmp_path: Path) -> None:
-    lines = shown(tmp_path, terminal=False).splitlines()
+    first, *lines = shown(tmp_path, terminal=False).splitlines()
+    assert first.startswith("2 runs, into ")
     assert [line.split()[:4] for line in lines] == [["done", name, "seed", "0"] for name in ("local", "ditto")]
     assert "gain" in lines[1]
     assert "gain" not in lines[0]

@@ -1,5 +1,6 @@
 """Personalised models on disk."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,14 +41,21 @@ def test_a_file_holds_one_model_and_says_whose_it_is(run: RunDirectory) -> None:
     file = folder / "client-1.safetensors"
     assert file.stat().st_size < 4_400
     with safe_open(file, framework="pt") as content:
-        assert content.metadata() == {
-            "format": "pt",
+        assert json.loads(content.metadata()["coterie"]) == {
             "client": "client-1",
             "algorithm": "local",
             "variant": "",
             "seed": "0",
             "round": "3",
         }
+
+
+def test_equal_models_are_equal_files(run: RunDirectory) -> None:
+    files = set()
+    for _ in range(8):
+        folder = save_models(run, "local", None, 0, NAMES, {"w": torch.ones(2, 3), "b": torch.ones(2)}, round=1)
+        files.add((folder / "client-1.safetensors").read_bytes())
+    assert len(files) == 1
 
 
 @pytest.mark.parametrize("name", ["../../evil", "St. Mary / ward 3", "Zoë", "..", "a%2Fb"])

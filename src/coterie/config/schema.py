@@ -184,7 +184,7 @@ class Config(Section):
     participation: Annotated[ParticipationConfig, BeforeValidator(_participation)] = ParticipationConfig()
     evaluate_every: PositiveInt = 5
     report: Literal["best_val", "last", "best_test"] = "best_val"
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
     targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
     absent: dict[PositiveInt, list[str]] = {}
     checkpoint_every: PositiveInt = 50
@@ -195,8 +195,8 @@ class Config(Section):
     dtype: Literal["float32", "float64"] = "float32"
     executor: Literal["auto", "stacked", "vmap", "loop"] = "auto"
     chunk: PositiveInt | None = None
-    threads: PositiveInt | None = None
-    processes: PositiveInt | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    processes: Annotated[int, Field(ge=1, le=1024)] | None = None
     buffers: Literal["average", "local", "server"] = "average"
 
     @field_validator("seeds")

@@ -19,6 +19,8 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = key_node.value
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a name", key_node.start_mark)
             if key != "<<" and key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is given twice", key_node.start_mark
@@ -69,6 +71,9 @@ def read_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise CoterieError(f"{where}{place}: not valid YAML: {error.problem or error.context}.") from error
+    except (RecursionError, ValueError) as error:
+        text = "too deeply nested" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise CoterieError(f"{where}: not valid YAML: {text}.") from error
     except yaml.YAMLError as error:
         raise CoterieError(f"{where}: not valid YAML: {' '.join(str(error).split())}.") from error
 

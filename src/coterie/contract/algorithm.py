@@ -88,7 +88,7 @@ class Algorithm:
 
     def local_update(self, site: Site, *args: Any, **payload: Any) -> Mapping[str, Any]:
         """The client's part of a round; returns what it uploads."""
-        raise NotImplementedError(f"{type(self).__name__} defines neither round nor local_update")
+        raise CoterieError(f"{type(self).__name__} defines neither round nor local_update")
 
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """What each client predicts with, given what was offered; by default its own model."""

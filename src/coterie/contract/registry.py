@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from coterie.contract.algorithm import Algorithm
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, find_attribute
 
 _REGISTERED: dict[str, type[Algorithm]] = {}
 A = TypeVar("A", bound=type[Algorithm])
@@ -49,11 +49,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     if name in known:
         return known[name]
     if ":" in name:
-        module_name, _, attribute = name.partition(":")
-        try:
-            found = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
-            raise CoterieError(f"algorithm '{name}' cannot be imported: {error}") from error
+        found = find_attribute(name, "algorithm", "module:Class")
         if not (isinstance(found, type) and issubclass(found, Algorithm)):
             raise CoterieError(f"'{name}' is not a subclass of coterie.Algorithm")
         return found

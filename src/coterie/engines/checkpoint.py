@@ -99,7 +99,7 @@ def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
 
 def save(path: Path, engine: Simulation) -> None:
     """Write a checkpoint; a crash while writing leaves the former one whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.partial")  # always the same, so that what a kill leaves is overwritten
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:

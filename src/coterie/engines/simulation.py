@@ -133,6 +133,8 @@ class Simulation(Engine):
             returned = dict(method(site, **payload) or {})
         except CoterieError as error:
             raise CoterieError(f"{self.algorithm.name}, round {self.round}: {error}") from error
+        except SystemExit as error:
+            raise CoterieError(f"{self.algorithm.name}, round {self.round}: its code called sys.exit") from error
         for name, answer in returned.items():
             value = answer.value if isinstance(answer, ToPeers) else answer
             where = f"{type(self.algorithm).__name__}.{getattr(method, '__name__', 'method')} returned {name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -100,11 +101,15 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line above the bars."""
-        self._bars.console.print(text, highlight=False)
+        self._bars.console.print(text, highlight=False, soft_wrap=True)
 
-    def start(self, done: int) -> None:
-        """Note how many runs were finished before."""
+    def start(self, done: int, side_by_side: int, where: Path) -> None:
+        """A line that stays: how many runs there are, ``done`` of them earlier, how many go on at once, and where."""
         self._done = done
+        before = f", {done} of them done" if done else ""
+        together = f", {side_by_side} at a time" if side_by_side > 1 else ""
+        runs = f"{len(self._plan)} run{'s' if len(self._plan) > 1 else ''}"
+        self.say(f"{runs}{before}{together}, into {escape(str(where))}")
 
     def begin(self, job: Job, round: int) -> None:
         """A run starts, or goes on at ``round``."""

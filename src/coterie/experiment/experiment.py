@@ -17,10 +17,10 @@ from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.record import Record
 from coterie.experiment.result import Result
 from coterie.experiment.session import Session
-from coterie.experiment.setting import check_roster, engine_settings, resolve_device
+from coterie.experiment.setting import check_model, check_roster, engine_settings, resolve_device
 from coterie.federation import Federation, build_federation
-from coterie.models.factory import ModelSpec, build_model
-from coterie.runs import History, RunDirectory
+from coterie.models.factory import ModelSpec
+from coterie.runs import History, RunDirectory, locked
 
 
 class Experiment:
@@ -71,14 +71,14 @@ class Experiment:
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
         check_roster(self.config, federation)
-        build_model(
-            self.model.name,
-            federation.feature_shape,
-            federation.classes,
-            federation.task,
-            **self.model.options,
-        )
+        check_model(self.model, federation)
         return federation
+
+    def recipe(self) -> dict[str, Any]:
+        """The part of the configuration that every result depends on."""
+        keys = ("federation", "model", "training", "rounds", "participation", "evaluate_every", "report", "absent")
+        tree = self.config.as_dict()
+        return {key: tree.get(key) for key in (*keys, "dtype", "buffers")}
 
     def simulation(self, job: Job) -> Simulation:
         """The engine of one job, at round 0."""
@@ -108,8 +108,9 @@ class Experiment:
             self.check()
         path = output or (Path(self.config.output) if self.config.output else None)
         directory = RunDirectory.create(path, self.config.name, overwrite=overwrite)
-        self.write_config(directory)
-        return Session(self, directory, History(), Record.of(directory), console).run()
+        with locked(directory):
+            self.write_config(directory)
+            return Session(self, directory, History(), Record.of(directory), console).run()
 
     def resume(self, directory: RunDirectory, *, console: Console | None = None) -> Result:
         """Go on with an experiment of this configuration where ``directory`` stops.
@@ -123,7 +124,8 @@ class Experiment:
         """
         with busy(console, "Dividing the data"):
             self.check()
-        return Session(self, directory, History.read(directory), Record.of(directory), console).run()
+        with locked(directory):
+            return Session(self, directory, History.read(directory), Record.of(directory), console).run()
 
     def write_config(self, directory: RunDirectory) -> None:
         """Store the configuration as resolved so far."""

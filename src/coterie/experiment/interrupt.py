@@ -7,31 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(KeyboardInterrupt):
-    """The experiment was stopped and saved; ``resume`` continues it as if nothing had happened.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    number : int
-        The signal that asked for the stop.
-    """
-
-    def __init__(self, path: Path, number: int) -> None:
-        super().__init__(f"stopped and saved in {path}")
-        self.path, self.number = path, number
-
-    @property
-    def exit_code(self) -> int:
-        """What a shell expects: 130 after Ctrl-C, 143 after SIGTERM."""
-        return 128 + self.number
 
 
 @dataclass

@@ -9,20 +9,23 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from coterie.engines.workers import MACHINE_THREADS
 from coterie.errors import CoterieError
+from coterie.experiment.interrupt import SIGNALS
 from coterie.experiment.plan import Job
 from coterie.experiment.work import Observer
-from coterie.models.factory import build_model
+from coterie.federation.datasets import find_source
+from coterie.models.factory import build_model, find_factory
 from coterie.runs import RunDirectory
 
 if TYPE_CHECKING:
@@ -46,8 +49,7 @@ def how_many(experiment: Experiment, jobs: int) -> tuple[int, int]:
     could find it.
     """
     config = experiment.config
-    modules = {type(system.method).__module__ for system in experiment.plan.systems}
-    if "__main__" in modules or config.model.name.startswith("__main__:"):
+    if "__main__" in modules_of(experiment):
         return 1, config.threads or MACHINE_THREADS
     if config.processes is None:
         on_gpu = config.device.startswith("cuda")
@@ -57,6 +59,14 @@ def how_many(experiment: Experiment, jobs: int) -> tuple[int, int]:
         wanted = config.processes
     count = max(1, min(wanted, jobs))
     return count, config.threads or max(1, MACHINE_THREADS // count)
+
+
+def modules_of(experiment: Experiment) -> list[str]:
+    """The modules that define the methods, the model, the source and the rule of an experiment."""
+    federation = experiment.config.federation
+    found = {type(system.method).__module__ for system in experiment.plan.systems}
+    found |= {find_factory(experiment.config.model.name).__module__, find_source(federation.source).load.__module__}
+    return sorted(found | {type(federation.partition).__module__})
 
 
 def work(experiment: Experiment, jobs: int) -> float:
@@ -86,6 +96,19 @@ def parameters(experiment: Experiment) -> int:
     return sum(parameter.numel() for parameter in built.parameters())
 
 
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let no signal reach a process that is being started: it inherits this until it ignores signals by itself."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Worker:
     """One process that runs jobs; what it says is put into ``inbox`` beside it, and None when it has ended."""
 
@@ -94,12 +117,13 @@ class Worker:
             "OMP_NUM_THREADS": str(threads),
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "coterie.experiment.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+        with _signals_held():
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "coterie.experiment.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
         self.job: int | None = None
         threading.Thread(target=self._listen, args=(inbox,), daemon=True).start()
 
@@ -150,7 +174,7 @@ class Processes:
     def __init__(self, experiment: Experiment, directory: RunDirectory, count: int, threads: int) -> None:
         self._plan = list(experiment.plan)
         self._inbox: SimpleQueue[tuple[Worker, Any]] = SimpleQueue()
-        modules = sorted({type(system.method).__module__ for system in experiment.plan.systems})
+        modules = modules_of(experiment)
         config = experiment.config.model_copy(update={"threads": threads})
         self._workers = [Worker(self._inbox, threads) for _ in range(count)]
         for worker in self._workers:
@@ -215,8 +239,10 @@ class Processes:
     def _death(self, worker: Worker) -> CoterieError:
         code = worker.end()
         job = self._plan[worker.job or 0]
-        cause = f"signal {-code}, often a lack of memory" if code < 0 else f"exit code {code}"
+        cause, advice = f"exit code {code}" if code >= 0 else f"signal {-code}", ""
+        if code == -9:
+            cause, advice = "signal 9, often a lack of memory", "; processes: 1 in the configuration needs less memory"
         return CoterieError(
             f"the process of {job.system.label}, seed {job.seed} ended unexpectedly ({cause}): "
-            "go on with coterie resume; processes: 1 in the configuration needs less memory."
+            f"go on with coterie resume{advice}."
         )

@@ -27,11 +27,17 @@ class Record:
         Runs whose history and models are complete.
     sources : dict
         By seed, where the federation's data came from: a resumed run must see the same.
+    recipe : dict
+        The part of the configuration that results depend on: a resumed run must have the same.
+    diverged : list of str
+        Runs that did not reach their last round, and why.
     """
 
     path: Path
     finished: list[Key] = field(default_factory=list)
     sources: dict[str, Any] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    diverged: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, run: RunDirectory) -> Record:
@@ -48,8 +54,10 @@ class Record:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             finished = [(str(name), str(variant), int(seed)) for name, variant, seed in content["finished"]]
-            return cls(path, finished, dict(content["sources"]))
-        except (ValueError, KeyError, TypeError) as error:
+            sources = {str(seed): dict(source) for seed, source in content["sources"].items()}
+            recipe, diverged = dict(content.get("recipe", {})), [str(text) for text in content.get("diverged", [])]
+            return cls(path, finished, sources, recipe, diverged)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CoterieError(
                 f"{path} is damaged: delete it to run everything in {run.path} again from the checkpoints."
             ) from error
@@ -77,6 +85,26 @@ class Record:
             )
         self.write()
 
+    def check_recipe(self, recipe: Mapping[str, Any]) -> None:
+        """Note what the results depend on, or compare it with what an earlier part of the experiment ran with.
+
+        Raises
+        ------
+        CoterieError
+            The configuration has been changed meanwhile; the message names the keys.
+        """
+        plain = json.loads(json.dumps(recipe))
+        if self.recipe and self.recipe != plain:
+            keys = sorted({*self.recipe, *plain})
+            changed = [key for key in keys if self.recipe.get(key) != plain.get(key)]
+            raise CoterieError(
+                f"{self.path.parent.parent / 'config.yaml'} changed after the run had begun ({', '.join(changed)}), "
+                "and results of both would be mixed: change it back, or start a new run."
+            )
+        self.recipe = plain
+        self.write()
+
     def write(self) -> None:
         """Save the record in one step."""
-        write_json(self.path, {"finished": [list(key) for key in self.finished], "sources": self.sources})
+        content = {"finished": [list(key) for key in self.finished], "sources": self.sources}
+        write_json(self.path, {**content, "recipe": self.recipe, "diverged": self.diverged})

@@ -107,9 +107,10 @@ def resume(directory: str | Path, *, data_dir: str | Path | None = None, console
 def _stored_config(directory: RunDirectory) -> Any:
     try:
         return read_yaml(directory.config.read_text(encoding="utf-8"), str(directory.config))
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise CoterieError(
-            f"{directory.config} cannot be read ({error.strerror}): without it the run cannot be continued."
+            f"{directory.config} cannot be read ({reason}): without it the run cannot be continued."
         ) from error
 
 

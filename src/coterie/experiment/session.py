@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -9,10 +10,10 @@ import pandas as pd
 from rich.console import Console
 
 from coterie.engines import RoundReport
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import choose_round, summarise
 from coterie.experiment.display import Display, Standing
-from coterie.experiment.interrupt import Interrupted, StopRequest, listening
+from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.record import Key, Record
@@ -40,25 +41,27 @@ class Session:
         self.experiment, self.directory, self.history, self.record = experiment, run, history, record
         self.display = Display(experiment.plan, experiment.config.rounds, console)
         self.stop = StopRequest()
-        self.diverged: list[str] = []
         self._openings: dict[Key, Opening] = {}
 
     def run(self) -> Result:
         """Run what is left, then write the summary."""
         config, plan = self.experiment.config, self.experiment.plan
         left = [job for job in plan if job.key not in self.record.finished]
+        self.record.check_recipe(self.experiment.recipe())
         with self.display, listening(self._stopping) as self.stop:
-            self.display.start(len(plan) - len(left))
+            count, threads = how_many(self.experiment, len(left)) if left else (1, 1)
+            self.display.start(len(plan) - len(left), count, self.directory.path)
             try:
-                self._carry_out(left)
-            except (CoterieError, MemoryError):
-                self._write()  # what was computed before the mishap is kept
+                self._carry_out(left, count, threads)
+            except BaseException:
+                with suppress(CoterieError):
+                    self._write()  # what was computed before the mishap is kept
                 raise
         if any(job.key not in self.record.finished for job in plan):
             raise Interrupted(self.directory.path, self.stop.number or 0)
         task = self.experiment.federation(config.seeds[0]).task
         rows = summarise(
-            self.history.frames(),
+            self.history.frames([job.key for job in plan]),
             task=task,
             report=config.report,
             targets=config.targets,
@@ -66,11 +69,10 @@ class Session:
             labels={system.key: system.label for system in plan.systems},
         )
         self.directory.write_summary(rows)
-        return Result(self.directory.path, rows, config.name, tuple(self.diverged))
+        return Result(self.directory.path, rows, config.name, tuple(self.record.diverged))
 
-    def _carry_out(self, jobs: list[Job]) -> None:
+    def _carry_out(self, jobs: list[Job], count: int, threads: int) -> None:
         """The jobs, in this process or in several."""
-        count, threads = how_many(self.experiment, len(jobs)) if jobs else (1, 1)
         if count > 1:
             with Processes(self.experiment, self.directory, count, threads) as processes:
                 processes.run(jobs, self)
@@ -87,6 +89,12 @@ class Session:
         if self.experiment.settle(opening.resolved):
             self.experiment.write_config(self.directory)  # a resumed run then executes alike
         self.history.cut(*job.key, opening.round)
+        if opening.round > 0 and not self.history.reaches(*job.key, opening.round):
+            raise CoterieError(
+                f"the tables of {self.directory.path} end before the checkpoint of {job.system.label}, seed {job.seed} "
+                f"(round {opening.round}), so a file is missing or older: put it back, or delete "
+                f"{self.directory.checkpoint(*job.key)} to run this part again."
+            )
         self.display.begin(job, max(opening.round, 0))
 
     def noted(self, job: Job, report: RoundReport) -> bool:
@@ -115,8 +123,8 @@ class Session:
         """Every client failed: the rounds before are kept, and the other methods still run."""
         for client in self._openings[job.key].names:
             self.history.add_failure(*job.key, round, client, reason)
-        self.diverged.append(f"{job.system.label} seed {job.seed}, round {round}: {reason}")
-        self.display.warn(self.diverged[-1])
+        self.record.diverged.append(f"{job.system.label} seed {job.seed}, round {round}: {reason}")
+        self.display.warn(self.record.diverged[-1])
 
     def finished(self, job: Job, closing: Closing) -> None:
         """Traffic by client and history; only then the job counts as finished."""

@@ -9,8 +9,9 @@ import torch
 
 from coterie.config import Config
 from coterie.engines import Participation, Settings
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, describe
 from coterie.federation import Federation
+from coterie.models.factory import ModelSpec, build_model
 
 if TYPE_CHECKING:
     from coterie.experiment.plan import Job
@@ -50,6 +51,31 @@ def check_roster(config: Config, federation: Federation) -> None:
                 near = difflib.get_close_matches(name, federation.names, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"the first is called {federation.names[0]}."
                 raise CoterieError(f"absent, round {round}: there is no client {name}: {hint}")
+
+
+def check_model(model: ModelSpec, federation: Federation) -> None:
+    """Let the model predict two examples, before anything is written or trained.
+
+    Raises
+    ------
+    CoterieError
+        It cannot be built, does not take these inputs, or gives something else than one output a class (or target).
+    """
+    shape = federation.feature_shape
+    built = build_model(model.name, shape, federation.classes, federation.task, **model.options).eval()
+    inputs, _ = federation.train.batch(federation.train.offsets[0] + torch.zeros(2, dtype=torch.int64))
+    try:
+        with torch.no_grad():
+            outputs = built(inputs)
+    except Exception as error:
+        raise CoterieError(f"model '{model.name}' does not take inputs of shape {shape}: {describe(error)}") from error
+    found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+    if found != (2, federation.classes):
+        per = "class" if federation.task == "classification" else "target"
+        raise CoterieError(
+            f"model '{model.name}' gives {found} for a batch of 2 examples, but one output for each {per} is expected: "
+            f"(2, {federation.classes})."
+        )
 
 
 def engine_settings(config: Config, job: Job) -> Settings:

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from coterie.engines import Diverged, RoundReport, Simulation, checkpoint
+from coterie.errors import CoterieError
 from coterie.experiment.plan import Job
 from coterie.runs import RunDirectory, save_models, save_relations
 
@@ -119,7 +120,7 @@ def _advance(
     stop = simulation.round == 0 and observer.noted(job, simulation.initial_report())
     while not simulation.finished:
         if not stop:
-            report = simulation.advance()
+            report = _next_round(simulation)
             if _wanted(experiment, bool(report.evaluations), simulation.finished):
                 _save_relations(job, simulation, directory)
             stop = observer.noted(job, report)
@@ -133,6 +134,16 @@ def _advance(
         if stop:
             return False
     return True
+
+
+def _next_round(simulation: Simulation) -> RoundReport:
+    """One round; a setting that this method cannot work with ends its run, and no other."""
+    try:
+        return simulation.advance()
+    except Diverged:
+        raise
+    except CoterieError as error:
+        raise Diverged(str(error)) from error
 
 
 def _wanted(experiment: Experiment, evaluated: bool, last: bool) -> bool:

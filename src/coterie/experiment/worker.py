@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from coterie.engines import RoundReport
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment
+from coterie.experiment.interrupt import SIGNALS
 from coterie.experiment.plan import Job
 from coterie.experiment.work import Closing, Opening, carry_out
 from coterie.runs import RunDirectory
@@ -103,8 +104,10 @@ def _portable(error: Exception) -> Exception:
 def main() -> None:
     """Run as ``python -m coterie.experiment.worker``, by `coterie.experiment.processes` only."""
     # A signal to the whole group is for the process that started this one: it says when to save and stop.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     pipe = Pipe(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -58,7 +58,18 @@ class ClientData:
 
     @classmethod
     def from_clients(cls, inputs: Sequence[Tensor], targets: Sequence[Tensor], scale: float = 1.0) -> ClientData:
-        """Join separate tensors, one pair ``(n_i, *feature_shape)`` and ``(n_i, ...)`` a client."""
+        """Join separate tensors, one pair ``(n_i, *feature_shape)`` and ``(n_i, ...)`` a client.
+
+        Raises:
+            CoterieError: there is no client, or a client's inputs and targets differ in number.
+        """
+        if not inputs or len(inputs) != len(targets):
+            raise CoterieError(
+                f"There are inputs of {len(inputs)} clients and targets of {len(targets)}: give both for at least one."
+            )
+        for i, (x, y) in enumerate(zip(inputs, targets, strict=True)):
+            if len(x) != len(y):
+                raise CoterieError(f"Client {i} has {len(x)} inputs but {len(y)} targets: give one target an input.")
         counts = torch.tensor([0, *(len(x) for x in inputs)], dtype=torch.int64)
         return cls(torch.cat(list(inputs)), torch.cat(list(targets)), counts.cumsum(0), scale=scale)
 

@@ -112,6 +112,8 @@ class Federation:
             raise CoterieError("The federation has no client: ask for at least one.")
         for split in SPLITS:
             data = self.split(split)
+            if data.index is not None and len(data.index) and not _within(data.index, len(data.inputs)):
+                raise CoterieError(f"The {split} index names rows outside the {len(data.inputs)} that there are.")
             if split != "validation" and bool((data.n == 0).any()):
                 name = self.names[int((data.n == 0).nonzero()[0])]
                 raise CoterieError(
@@ -134,9 +136,26 @@ class Federation:
                         f"outside the classes 0 .. {self.classes - 1}: correct the label or the number of "
                         "classes."
                     )
-        if self.task == "classification" and self.train.targets.is_floating_point():
-            raise CoterieError("Classification needs int64 class labels, but the targets are floating point.")
+        for split in SPLITS:
+            self._check_shapes(split)
         return self
+
+    def _check_shapes(self, split: Split) -> None:
+        """Inputs as in training, and targets as the task has them."""
+        data = self.split(split)
+        if data.feature_shape != self.feature_shape:
+            raise CoterieError(
+                f"The {split} inputs have the shape {data.feature_shape} but the train inputs {self.feature_shape}: "
+                "bring them to one shape."
+            )
+        if self.task == "classification" and data.targets.is_floating_point():
+            raise CoterieError("Classification needs int64 class labels, but the targets are floating point.")
+        wanted = () if self.task == "classification" else (self.classes,)
+        if tuple(data.targets.shape[1:]) != wanted:
+            shape = f"(N, {self.classes})" if wanted else "(N,)"
+            raise CoterieError(
+                f"The {split} targets have the shape {tuple(data.targets.shape)}, but {shape} is expected."
+            )
 
     def _first(self, split: Split, bad_rows: Tensor) -> tuple[str, int] | None:
         """The first client that owns a bad row, and that row; bad rows without an owner do no harm."""
@@ -158,6 +177,10 @@ def client_names(clients: int) -> tuple[str, ...]:
 
 def _positions(data: ClientData) -> Tensor:
     return torch.arange(int(data.offsets[0]), int(data.offsets[-1]), device=data.offsets.device)
+
+
+def _within(index: Tensor, rows: int) -> bool:
+    return int(index.min()) >= 0 and int(index.max()) < rows
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, describe, find_attribute
 
 Task = Literal["classification", "regression"]
 Factory = Callable[..., nn.Module]
@@ -51,7 +50,7 @@ def build_model(
 
     Raises ``CoterieError`` for an unknown name or option.
     """
-    factory = _factory(name)
+    factory = find_factory(name)
     known = inspect.signature(factory).parameters
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
     allowed = [key for key in known if key not in _GIVEN]
@@ -64,26 +63,23 @@ def build_model(
         options = {"task": task, **options}
     try:
         built = factory(feature_shape=tuple(feature_shape), classes=classes, **options)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (Exception, SystemExit) as error:
         raise CoterieError(
-            f"model '{name}' could not be built for inputs of shape {tuple(feature_shape)}: {error}"
+            f"model '{name}' could not be built for inputs of shape {tuple(feature_shape)}: {describe(error)}"
         ) from error
     if not isinstance(built, nn.Module):
         raise CoterieError(f"model '{name}' returned {type(built).__name__}, not a torch.nn.Module")
     return built
 
 
-def _factory(name: str) -> Factory:
+def find_factory(name: str) -> Factory:
+    """The factory registered as ``name``, or the one at ``module:factory``; ``CoterieError`` with the nearest name."""
     if name in _FACTORIES:
         return _FACTORIES[name]
     if ":" in name:
-        module_name, _, attribute = name.partition(":")
-        try:
-            found: Factory = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise CoterieError(
-                f"model.name '{name}' cannot be imported ({error}); give an importable module:factory"
-            ) from error
+        found: Factory = find_attribute(name, "model.name", "module:factory")
+        if not callable(found):
+            raise CoterieError(f"model.name '{name}' is a {type(found).__name__}, not a factory that can be called")
         return found
     near = get_close_matches(name, _FACTORIES, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(sorted(_FACTORIES))} or module:factory"
@@ -98,6 +94,8 @@ def mlp(
     layers: list[nn.Module] = [nn.Flatten()]
     width = prod(feature_shape)
     for size in hidden:
+        if size < 1:
+            raise ValueError(f"a hidden layer has at least one unit, not {size}")
         layers += [nn.Linear(width, size), nn.ReLU()]
         if dropout:
             layers.append(nn.Dropout(dropout))

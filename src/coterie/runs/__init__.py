@@ -3,6 +3,7 @@
 from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
 from coterie.runs.history import History
+from coterie.runs.lock import locked
 from coterie.runs.models import load_model, save_models
 from coterie.runs.relations import load_relations, save_relations
 from coterie.runs.table import result_table
@@ -13,6 +14,7 @@ __all__ = [
     "environment",
     "load_model",
     "load_relations",
+    "locked",
     "result_table",
     "save_models",
     "save_relations",

@@ -165,6 +165,14 @@ class History:
         for rows in (self._history, self._timings, self._failures):
             rows[:] = [row for row in rows if row[:3] != run or row[3] <= round]
 
+    def reaches(self, algorithm: str, variant: str | None, seed: int, round: int) -> bool:
+        """Whether every table knows a run from its first round to ``round``."""
+        run = (algorithm, variant or "", int(seed))
+        known = {row[3] for row in self._timings if row[:3] == run}
+        evaluated = {row[3] for row in self._history if row[:3] == run and row[4] == "evaluate"}
+        clients = {key.round for key in self._blocks if key[:3] == run and key.phase == "evaluate"}
+        return known >= set(range(round + 1)) and bool(clients) and clients == evaluated
+
     def arrange(self, runs: Sequence[tuple[str, str, int]]) -> None:
         """Order all rows by run (algorithm, variant, seed); those of one run keep their order, others come last.
 
@@ -197,14 +205,23 @@ class History:
         block = self._blocks[max(keys, key=lambda key: key.round)]
         return pd.Series(block.values.copy(), index=list(block.names))
 
-    def frames(self) -> Tables:
-        """Return the four tables, rows in the order in which they were added."""
+    def frames(self, runs: Sequence[tuple[str, str, int]] | None = None) -> Tables:
+        """Return the four tables, of all runs or of some, rows in the order in which they were added."""
+        kept = self if runs is None else self._only(set(runs))
         return Tables(
-            _frame(self._history, HISTORY),
-            self._client_frame(),
-            _frame(self._timings, TIMINGS),
-            _frame(self._failures, FAILURES),
+            _frame(kept._history, HISTORY),
+            kept._client_frame(),
+            _frame(kept._timings, TIMINGS),
+            _frame(kept._failures, FAILURES),
         )
+
+    def _only(self, runs: set[tuple[str, str, int]]) -> "History":
+        chosen = History()
+        chosen._blocks = {key: block for key, block in self._blocks.items() if key[:3] in runs}
+        chosen._history = [row for row in self._history if row[:3] in runs]
+        chosen._timings = [row for row in self._timings if row[:3] in runs]
+        chosen._failures = [row for row in self._failures if row[:3] in runs]
+        return chosen
 
     def write(self, run: RunDirectory) -> None:
         """Write all tables, each file in one step.

@@ -1,5 +1,6 @@
 """Personalised models on disk: one safetensors file a client, readable without coterie."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -58,7 +59,8 @@ def save_models(
         # A row is a view of everybody's tensor; the clone is what a single model needs and no more.
         model = {name: tensor[i].clone(memory_format=contiguous_format) for name, tensor in on_cpu.items()}
         with atomic_path(_file(folder, client), sync=False) as temporary:
-            save_file(model, temporary, metadata={"format": "pt", "client": client, **about})
+            # one entry: safetensors writes several in any order, and equal models shall be equal files
+            save_file(model, temporary, metadata={"coterie": json.dumps({"client": client, **about})})
     return folder
 
 
