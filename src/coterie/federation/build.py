@@ -36,8 +36,8 @@ def build_federation(
         CoterieError: a wrong key or value, missing or damaged data, an impossible division.
     """
     section = config if isinstance(config, FederationConfig) else parse(config)
-    examples = find_source(section.source).load(data_dir)
     used_seed = seed if section.seed is None else section.seed
+    examples = find_source(section.source).load(data_dir, used_seed)
     generator = np.random.Generator(np.random.PCG64(used_seed))
     division = section.partition.divide(examples, section.sizes, generator)
     source: dict[str, Any] = {
@@ -48,7 +48,7 @@ def build_federation(
     if division.columns:
         source["clients"] = {key: list(column) for key, column in division.columns.items()}
     return Federation(
-        names=client_names(section.partition.clients),
+        names=tuple(division.names) or client_names(len(division.train)),
         train=_assemble(examples, division, division.train),
         validation=_assemble(examples, division, division.validation),
         test=_assemble(examples, division, division.test),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ class Examples:
         task: ``classification`` or ``regression``.
         boundary: number of official training examples; ``None`` where no official test set exists.
         scale: factor for uint8 inputs when they are used.
+        groups: natural groups by kind (``hospital``, ``year``): the name of its group for each of the N examples.
+        statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
     """
 
     name: str
@@ -36,6 +39,8 @@ class Examples:
     task: Task = "classification"
     boundary: int | None = None
     scale: float = 1.0
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    statistics: tuple[Sequence[float], Sequence[float]] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
