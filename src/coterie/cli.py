@@ -220,19 +220,21 @@ def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
     """List the data sources, and the rules that divide them among clients."""
     console = _console()
     with _friendly(debug):
-        from coterie.federation import available_rules, available_sources
+        from coterie.federation import available_rules
+        from coterie.federation.datasets import SOURCES
 
-        found = {"sources": dict(available_sources()), "rules": dict(available_rules())}
+        sources = [{"name": n, "about": SOURCES[n].description, "files": SOURCES[n].files} for n in sorted(SOURCES)]
+        rules = [{"name": name, "about": about} for name, about in available_rules().items()]
         if as_json:
-            _print_json({kind: [{"name": n, "about": a} for n, a in items.items()] for kind, items in found.items()})
+            _print_json({"sources": sources, "rules": rules})
             return
-        for title, key, items in (
-            ("source", "federation.source", found["sources"]),
-            ("rule", "federation.partition.rule", found["rules"]),
+        for columns, rows in (
+            (("source", "federation.source", "files, below the data directory"), sources),
+            (("rule", "federation.partition.rule"), rules),
         ):
-            table = _table(title, key)
-            for item, about in items.items():
-                table.add_row(item, about)
+            table = _table(*columns)
+            for row in rows:
+                table.add_row(*(escape(text) for text in row.values()))
             console.print(table)
 
 
