@@ -83,11 +83,11 @@ def test_the_kind_of_group_is_chosen_where_there_are_several(grouped: Examples) 
     ward = ["a"] * 30 + ["b"] * 30
     both = replace(grouped, groups={**grouped.groups, "ward": ward})
     assert list(divide(both, group="ward").names) == ["a", "b"]
-    with pytest.raises(CoterieError, match="choose one by partition.group, hospital or ward"):
+    with pytest.raises(CoterieError, match=r"choose one by partition.group, hospital or ward"):
         divide(both)
-    with pytest.raises(CoterieError, match="partition.group is 'hopsital'.*did you mean hospital?"):
+    with pytest.raises(CoterieError, match=r"partition.group is 'hopsital'.*did you mean hospital?"):
         divide(both, group="hopsital")
-    with pytest.raises(CoterieError, match="'person'.*its groups are hospital, ward"):
+    with pytest.raises(CoterieError, match=r"'person'.*its groups are hospital, ward"):
         divide(both, group="person")
 
 
@@ -97,7 +97,7 @@ def test_a_source_without_groups(make_examples: Make) -> None:
 
 
 def test_the_official_test_set_does_not_follow_groups() -> None:
-    with pytest.raises(CoterieError, match="federation: under natural .* give test as a fraction"):
+    with pytest.raises(CoterieError, match=r"federation: under natural .* give test as a fraction"):
         build_federation({"source": "digits", "partition": {"rule": "natural"}, "test": "official"}, seed=0)
 
 
@@ -114,5 +114,5 @@ def test_a_federation_by_groups(grouped: Examples, monkeypatch: pytest.MonkeyPat
 
 def test_clients_are_not_counted() -> None:
     section = {"source": "digits", "partition": {"rule": "natural", "clients": 3}}
-    with pytest.raises(CoterieError, match="Unknown key federation.partition.clients. Valid: rule, group, min_exam"):
+    with pytest.raises(CoterieError, match=r"Unknown key federation.partition.clients. Valid: rule, group, min_exam"):
         build_federation(section, seed=0)
