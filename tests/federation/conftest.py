@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from written import idx_bytes
 
 from coterie.federation.data import ClientData
 from coterie.federation.datasets.mnist import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS
@@ -32,12 +33,6 @@ def real_data() -> Callable[[str], Path]:
         return Path(named)
 
     return folder
-
-
-def idx_bytes(values: np.ndarray) -> bytes:
-    """The IDX format, written independently of the reader under test."""
-    header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
-    return header + values.astype(np.uint8).tobytes()
 
 
 @pytest.fixture
