@@ -21,6 +21,21 @@ NAMES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
 
 
 @pytest.fixture(scope="session")
+def real_file() -> Callable[[str], Path]:
+    """The folder of real data, after a check that it holds the file asked for."""
+
+    def folder(file: str) -> Path:
+        named = os.environ.get("COTERIE_DATA")
+        if not named:
+            pytest.skip("COTERIE_DATA is not set")
+        if not (Path(named) / file).exists():
+            pytest.skip(f"COTERIE_DATA holds no {file}")
+        return Path(named)
+
+    return folder
+
+
+@pytest.fixture(scope="session")
 def real_data() -> Callable[[str], Path]:
     """The folder of real data, after a check that it holds the source asked for."""
 

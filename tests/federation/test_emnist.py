@@ -59,7 +59,9 @@ def test_unpacked_archive_and_torchvision_layout(tmp_path: Path, folder: str) ->
 
 def test_a_letter_before_the_first(tmp_path: Path) -> None:
     write(tmp_path / "emnist", "letters", 0)
-    with pytest.raises(CoterieError, match=r"train-labels-idx1-ubyte.gz holds the label 0, outside the classes 1 .. 26"):
+    with pytest.raises(
+        CoterieError, match=r"train-labels-idx1-ubyte.gz holds the label 0, outside the classes 1 .. 26"
+    ):
         find_source("emnist-letters").load(tmp_path)
 
 
