@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 
 def idx_bytes(values: np.ndarray) -> bytes:
@@ -31,3 +34,10 @@ def python2_batch(images: np.ndarray, labels: list[int], key: str = "labels") ->
     array += b"(" + number(1) + shape + dtype + b"\x89" + text(images.tobytes()) + b"tb"
     numbers = b"](" + b"".join(number(label) for label in labels) + b"e"
     return b"\x80\x02}(" + text("data") + array + text(key) + numbers + text("batch_label") + text("one of") + b"u."
+
+
+def write_picture(path: Path, pixels: np.ndarray) -> None:
+    """A picture ``(height, width[, 3])`` in the format that the name says."""
+    image = pytest.importorskip("PIL.Image")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.fromarray(pixels).save(path)
