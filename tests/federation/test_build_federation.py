@@ -92,7 +92,11 @@ def test_idx_source(idx_folder: Path) -> None:
     [
         (
             {"source": "digit"},
-            "federation.source: Unknown source 'digit'. Did you mean 'digits'\\? Available: digits, fash",
+            "federation.source: Unknown source 'digit'. Did you mean 'digits'\\? All: coterie datasets",
+        ),
+        (
+            {"source": "photographs"},
+            "federation.source: Unknown source 'photographs'. Available: .*digits, .*mnist",
         ),
         ({"sorce": "digits"}, "Unknown key federation.sorce. Did you mean source\\?"),
         ({"x": 1}, "Unknown key federation.x. Valid: source, partition, train, validation, test, normalise, seed."),

@@ -114,7 +114,7 @@ def test_cinic10_that_is_not_as_published(cinic: Path, spoil: Callable[[Path], o
 
 def test_nothing_there_says_what_should_be(tmp_path: Path) -> None:
     (tmp_path / "cinic10" / "pictures").mkdir(parents=True)
-    with pytest.raises(CoterieError, match="train, valid and test of CINIC-10, .*but .*cinic10 holds pictures: put"):
+    with pytest.raises(CoterieError, match=r"train, valid and test of CINIC-10, .*but .*cinic10 holds pictures: put"):
         load(tmp_path, "cinic10")
 
 

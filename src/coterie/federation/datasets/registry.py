@@ -72,13 +72,13 @@ def find_source(name: str) -> Source:
     """The source of that name.
 
     Raises:
-        CoterieError: no such source; the message names the nearest and all that exist.
+        CoterieError: no such source; the message names the nearest or, where none is near, all that exist.
     """
     if name in SOURCES:
         return SOURCES[name]
     near = difflib.get_close_matches(name, SOURCES, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise CoterieError(f"Unknown source {name!r}.{hint} Available: {', '.join(sorted(SOURCES))}.")
+    hint = f"Did you mean {near[0]!r}? All: coterie datasets." if near else f"Available: {', '.join(sorted(SOURCES))}."
+    raise CoterieError(f"Unknown source {name!r}. {hint}")
 
 
 def available_sources() -> dict[str, str]:

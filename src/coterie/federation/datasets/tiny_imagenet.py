@@ -53,7 +53,7 @@ def _annotated(folder: Path, label_of: dict[str, int]) -> tuple[list[Path], NDAr
     if not table.is_file():
         raise CoterieError(f"{table} is missing: unpack the published archive again.")
     paths, labels = [], []
-    for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(table.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         file, _, rest = line.partition("\t")
         name = rest.partition("\t")[0]
         if name not in label_of:
