@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -20,7 +21,7 @@ from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
 
 app = typer.Typer(
     name="coterie",
@@ -274,10 +275,23 @@ def presets(
 
 @contextmanager
 def _friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
-    """One sentence and exit code 2 for a mistake; where to go on, and the shell's code, after a stop."""
+    """One sentence and exit code 2 for a mistake; where to go on, and the shell's code, after a stop.
+
+    A warning of Coterie's is one sentence too, without the place in the code that gave it.
+    """
     say = Console(stderr=True, soft_wrap=True, highlight=False).print
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, CoterieWarning):
+            say(f"[bold yellow]note:[/] {escape(str(message))}")
+        else:
+            usual(message, category, *place, **more)
+
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            yield
     except CoterieError as error:
         if debug:
             raise
@@ -311,7 +325,8 @@ def _loaded(console: Console, quiet: bool) -> ModuleType:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for position, column in enumerate(columns):
-        table.add_column(escape(column), no_wrap=position == 0)
+        # a path longer than its column is broken, not cut
+        table.add_column(escape(column), no_wrap=position == 0, overflow="ellipsis" if position == 0 else "fold")
     return table
 
 

@@ -60,7 +60,7 @@ CIFAR100 = Layout(
 @register_source(
     "cifar10",
     "60,000 colour photographs of 32 x 32 pixels, 10 classes; downloaded where missing",
-    "cifar10/cifar-10-batches-py/, or cifar10/cifar-10-python.tar.gz (or .tar.xz), read without unpacking",
+    "cifar10/cifar-10-batches-py/ or cifar10/cifar-10-python.tar.gz (or .tar.xz)",
 )
 def cifar10(data_dir: Path | None) -> Examples:
     """The 50,000 training and 10,000 test images, ``(60000, 3, 32, 32)`` uint8."""
@@ -70,7 +70,7 @@ def cifar10(data_dir: Path | None) -> Examples:
 @register_source(
     "cifar100",
     "60,000 colour photographs of 32 x 32 pixels, 100 classes (fine labels); downloaded where missing",
-    "cifar100/cifar-100-python/, or cifar100/cifar-100-python.tar.gz (or .tar.xz), read without unpacking",
+    "cifar100/cifar-100-python/ or cifar100/cifar-100-python.tar.gz (or .tar.xz)",
 )
 def cifar100(data_dir: Path | None) -> Examples:
     """The 50,000 training and 10,000 test images, ``(60000, 3, 32, 32)`` uint8, with fine labels."""

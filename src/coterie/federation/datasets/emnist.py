@@ -50,7 +50,7 @@ def _enter(split: str) -> None:
     register_source(
         _name(split),
         f"{about}; 28 x 28 pixels, {classes} classes",
-        f"emnist/emnist-{split}-train-images-idx3-ubyte.gz and its three neighbours, or EMNIST/raw/",
+        f"emnist/emnist-{split}-*-ubyte.gz (4 files), or EMNIST/raw/",
     )(lambda data_dir: emnist(split, data_dir))
 
 

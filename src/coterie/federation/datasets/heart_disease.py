@@ -60,7 +60,7 @@ FILES = "processed.<hospital>.data"
 @register_source(
     "heart-disease",
     "920 patients of 4 hospitals, 32 inputs, 2 classes; missing findings are marked",
-    "heart-disease/processed.{cleveland,hungarian,switzerland,va}.data",
+    f"heart-disease/{FILES} (4 files)",
 )
 def heart_disease(data_dir: Path | None) -> Examples:
     """Findings ``(920, 32)`` float32; class 1 is a diagnosis above 0. Natural groups: ``hospital``.

@@ -70,7 +70,7 @@ def _enter(name: str) -> None:
     register_source(
         name,
         f"MedMNIST: {about}; 28 x 28 pixels, {'grey' if channels == 1 else 'colour'}, {classes} classes",
-        f"{name}/{name}.npz or medmnist/{name}.npz (or .npz.xz)",
+        f"medmnist/{name}.npz (or .npz.xz), or in {name}/",
     )(lambda data_dir: medmnist(name, data_dir))
 
 

@@ -42,7 +42,7 @@ FASHION_SHA256 = {
 @register_source(
     "mnist",
     "70,000 handwritten digits of 28 x 28 pixels, 10 classes; downloaded where missing",
-    "mnist/train-images-idx3-ubyte.gz and its three neighbours, or MNIST/raw/",
+    "mnist/*-ubyte.gz (4 files), or MNIST/raw/",
 )
 def mnist(data_dir: Path | None) -> Examples:
     """The 60,000 training and 10,000 test images, uint8."""
@@ -54,7 +54,7 @@ def mnist(data_dir: Path | None) -> Examples:
 @register_source(
     "fashion-mnist",
     "70,000 pictures of clothing of 28 x 28 pixels, 10 classes; downloaded where missing",
-    "fashion-mnist/train-images-idx3-ubyte.gz and its three neighbours, or FashionMNIST/raw/",
+    "fashion-mnist/*-ubyte.gz (4 files), or FashionMNIST/raw/",
 )
 def fashion_mnist(data_dir: Path | None) -> Examples:
     """The 60,000 training and 10,000 test images, uint8."""
