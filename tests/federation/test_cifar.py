@@ -121,6 +121,24 @@ def test_a_pickle_cannot_run_anything(tmp_path: Path, raw: bytes, asked: str) ->
     assert not Path("/tmp/coterie-was-here").exists()
 
 
+def test_a_pickle_cannot_change_what_reads_it() -> None:
+    named = b"c_codecs\nencode\n"
+    for state in (b"}X\x05\x00\x00\x00helloK\x01s", b"(N}X\x08\x00\x00\x00__call__K\x01st"):
+        with pytest.raises(ValueError, match="attribute"):
+            unpickle(b"\x80\x02" + named + state + b"b.")
+    assert unpickle(named + b"(X\x01\x00\x00\x00aX\x06\x00\x00\x00latin1tR.") == b"a"
+
+
+def test_links_in_an_archive_are_no_batches(tmp_path: Path) -> None:
+    path = write_archive(tmp_path / "cifar10", "cifar10", {}, "gz")
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(info)
+    with pytest.raises(CoterieError, match="holds no cifar-10-batches-py/data_batch_1"):
+        load(tmp_path)
+
+
 def test_only_latin_1_is_encoded() -> None:
     raw = b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-7tR."
     with pytest.raises(ValueError, match="encoding 'utf-7'"):

@@ -96,6 +96,13 @@ def test_a_source_without_groups(make_examples: Make) -> None:
         divide(make_examples([10, 10]))
 
 
+def test_every_example_has_a_group(grouped: Examples) -> None:
+    with pytest.raises(CoterieError, match="'wards' has 60 inputs but 2 groups 'hospital': give one an input"):
+        replace(grouped, groups={"hospital": ["west", "east"]})
+    with pytest.raises(CoterieError, match="'wards' has 60 inputs but 3 targets"):
+        replace(grouped, targets=torch.zeros(3, dtype=torch.int64))
+
+
 def test_the_official_test_set_does_not_follow_groups() -> None:
     with pytest.raises(CoterieError, match=r"federation: under natural .* give test as a fraction"):
         build_federation({"source": "digits", "partition": {"rule": "natural"}, "test": "official"}, seed=0)

@@ -178,6 +178,14 @@ def test_wrong_patients(wards: Path, old: str, new: str, message: str) -> None:
         load(wards, "heart-disease")
 
 
+def test_a_folder_in_place_of_a_hospital(wards: Path) -> None:
+    path = wards / "heart-disease/processed.va.data"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CoterieError, match=r"processed.va.data cannot be read: Is a directory"):
+        load(wards, "heart-disease")
+
+
 def test_a_hospital_is_missing(wards: Path) -> None:
     (wards / "heart-disease/processed.va.data").unlink()
     with pytest.raises(

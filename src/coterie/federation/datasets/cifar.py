@@ -130,7 +130,7 @@ def _from_archive(path: Path, folder: str, wanted: Sequence[str]) -> dict[str, b
         with tarfile.open(path, "r|*") as archive:
             for member in archive:
                 name = member.name.removeprefix("./").removeprefix(f"{folder}/")
-                if name in wanted and (file := archive.extractfile(member)) is not None:
+                if name in wanted and member.isfile() and (file := archive.extractfile(member)) is not None:
                     content[name] = file.read()
                 if len(content) == len(wanted):
                     break

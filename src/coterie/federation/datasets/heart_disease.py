@@ -91,8 +91,12 @@ def heart_disease(data_dir: Path | None) -> Examples:
 
 def _rows(path: Path) -> NDArray[np.float64]:
     """The values of a file, ``(n, 14)``; NaN stands for ``?``."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CoterieError(f"{path} cannot be read: {error.strerror}. Check that it is a readable file.") from error
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != COLUMNS:
             raise CoterieError(

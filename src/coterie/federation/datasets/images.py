@@ -37,7 +37,7 @@ def read_images(
         CoterieError: Pillow is missing, or a file is damaged or of another size; the message names it.
     """
     height, width = size
-    pixels = np.empty((len(paths), height, width, len(mode)), dtype=np.uint8)
+    pixels = np.empty((len(paths), len(mode), height, width), dtype=np.uint8)
     for i, path in enumerate(paths):
         image = _decode(path, mode)
         if image.size != (width, height):
@@ -47,8 +47,8 @@ def read_images(
                     "it by the published file."
                 )
             image = image.resize((width, height), resample=_pillow().Resampling.BILINEAR)
-        pixels[i] = np.asarray(image).reshape(height, width, len(mode))
-    return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+        pixels[i] = np.asarray(image).reshape(height, width, len(mode)).transpose(2, 0, 1)
+    return pixels
 
 
 def class_folders(folder: Path, classes: Sequence[str] | int, pattern: str) -> tuple[list[Path], NDArray[np.int64]]:

@@ -12,11 +12,18 @@ import numpy as np
 _REBUILD = np.zeros(1).__reduce__()[0]
 
 
-def _latin1(text: str, encoding: str) -> bytes:
-    """Bytes as Python 3 writes them for the readers of Python 2; other encodings are not needed, so not admitted."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"text in the encoding {encoding!r}")
-    return text.encode("latin1")
+class _Latin1:
+    """Bytes as Python 3 writes them for the readers of Python 2; other encodings are not needed, so not admitted.
+
+    Not a function, since a pickle may set attributes of what it names, and a function has some.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, text: str, encoding: str) -> bytes:
+        if encoding != "latin1":
+            raise pickle.UnpicklingError(f"text in the encoding {encoding!r}")
+        return text.encode("latin1")
 
 
 ADMITTED: dict[tuple[str, str], Any] = {
@@ -24,7 +31,7 @@ ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "_reconstruct"): _REBUILD,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _latin1,
+    ("_codecs", "encode"): _Latin1(),
 }
 
 
