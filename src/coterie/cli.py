@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -21,7 +22,7 @@ from rich.markup import escape
 from rich.syntax import Syntax
 from rich.table import Table
 
-from coterie.errors import CoterieError, Interrupted
+from coterie.errors import CoterieError, CoterieWarning, Interrupted
 
 app = typer.Typer(
     name="coterie",
@@ -222,19 +223,21 @@ def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
     """List the data sources, and the rules that divide them among clients."""
     console = _console()
     with _friendly(debug):
-        from coterie.federation import available_rules, available_sources
+        from coterie.federation import available_rules
+        from coterie.federation.datasets import SOURCES
 
-        found = {"sources": dict(available_sources()), "rules": dict(available_rules())}
+        sources = [{"name": n, "about": SOURCES[n].description, "files": SOURCES[n].files} for n in sorted(SOURCES)]
+        rules = [{"name": name, "about": about} for name, about in available_rules().items()]
         if as_json:
-            _print_json({kind: [{"name": n, "about": a} for n, a in items.items()] for kind, items in found.items()})
+            _print_json({"sources": sources, "rules": rules})
             return
-        for title, key, items in (
-            ("source", "federation.source", found["sources"]),
-            ("rule", "federation.partition.rule", found["rules"]),
+        for columns, rows in (
+            (("source", "federation.source", "files, below the data directory"), sources),
+            (("rule", "federation.partition.rule"), rules),
         ):
-            table = _table(title, key)
-            for item, about in items.items():
-                table.add_row(item, about)
+            table = _table(*columns)
+            for row in rows:
+                table.add_row(*(escape(text) for text in row.values()))
             console.print(table)
 
 
@@ -274,10 +277,23 @@ def presets(
 
 @contextmanager
 def _friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
-    """One sentence and exit code 2 for a mistake; where to go on, and the shell's code, after a stop."""
+    """One sentence and exit code 2 for a mistake; where to go on, and the shell's code, after a stop.
+
+    A warning of Coterie's is one sentence too, without the place in the code that gave it.
+    """
     say = Console(stderr=True, soft_wrap=True, highlight=False).print
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, CoterieWarning):
+            say(f"[bold yellow]note:[/] {escape(str(message))}")
+        else:
+            usual(message, category, *place, **more)
+
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            yield
     except CoterieError as error:
         if debug:
             raise
@@ -320,7 +336,8 @@ def _loaded(console: Console, quiet: bool) -> ModuleType:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for position, column in enumerate(columns):
-        table.add_column(escape(column), no_wrap=position == 0)
+        # a path longer than its column is broken, not cut
+        table.add_column(escape(column), no_wrap=position == 0, overflow="ellipsis" if position == 0 else "fold")
     return table
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_helpers import coterie, error_of, tiny
 
 import coterie as package
+from coterie.federation.datasets import SOURCES, Source
 
 
 def test_every_command_has_help_worth_reading() -> None:
@@ -48,6 +50,23 @@ def test_datasets() -> None:
     table = coterie("datasets").stdout
     assert "digits" in table
     assert "dirichlet" in table
+    assert "mnist/*-ubyte.gz" in table
+    # every source but those that come with the package says which files it reads
+    assert {item["name"] for item in listed["sources"] if not item["files"]} == {"digits", "sine"}
+
+
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_a_warning_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sine = SOURCES["sine"].load(None)
+    uneven = replace(sine, groups={"side": ["left"] * 15 + ["right"] * 785})
+    monkeypatch.setitem(SOURCES, "sine", Source("sine", "", "", lambda data_dir, seed: uneven))
+    path = tmp_path / "sides.yaml"
+    path.write_text("federation: {source: sine, partition: {rule: natural, min_examples: 20}}\n")
+    result = coterie("show", path)
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "note: sine: groups with fewer than 20 examples are left out (left); partition.min_examples sets the limit.\n"
+    )
 
 
 def test_algorithms() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from coterie.config import load_config, parse_config
 from coterie.errors import CoterieError
+from coterie.federation.partition import RULES
 
 TREE: dict[str, Any] = {
     "federation": {
@@ -91,8 +92,12 @@ def test_the_file_is_named_where_no_override_is_to_blame() -> None:
         ("algorithms=[{variant: paper}]", "algorithms[0].name is missing."),
         ("federation.partition={clients: 4}", "federation.partition.rule is missing."),
         (
+            "federation.partition={rule: natural, clients: 4}",
+            "unknown key federation.partition.clients: the keys of federation.partition are rule, group, min_examples.",
+        ),
+        (
             "federation.partition.rule=rotaton",
-            "federation.partition.rule must be one of dirichlet, iid, pathological, rotation, "
+            f"federation.partition.rule must be one of {', '.join(RULES)}, "
             "not the text 'rotaton': did you mean rotation?",
         ),
     ],

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from written import idx_bytes
 
 from coterie.federation.data import ClientData
 from coterie.federation.datasets.mnist import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS
@@ -17,6 +18,21 @@ from coterie.federation.examples import Examples
 from coterie.federation.federation import Federation
 
 NAMES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
+
+
+@pytest.fixture(scope="session")
+def real_file() -> Callable[[str], Path]:
+    """The folder of real data, after a check that it holds the file asked for."""
+
+    def folder(file: str) -> Path:
+        named = os.environ.get("COTERIE_DATA")
+        if not named:
+            pytest.skip("COTERIE_DATA is not set")
+        if not (Path(named) / file).exists():
+            pytest.skip(f"COTERIE_DATA holds no {file}")
+        return Path(named)
+
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -32,12 +48,6 @@ def real_data() -> Callable[[str], Path]:
         return Path(named)
 
     return folder
-
-
-def idx_bytes(values: np.ndarray) -> bytes:
-    """The IDX format, written independently of the reader under test."""
-    header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
-    return header + values.astype(np.uint8).tobytes()
 
 
 @pytest.fixture

@@ -92,10 +92,14 @@ def test_idx_source(idx_folder: Path) -> None:
     [
         (
             {"source": "digit"},
-            "federation.source: Unknown source 'digit'. Did you mean 'digits'\\? Available: digits, fash",
+            "federation.source: Unknown source 'digit'. Did you mean 'digits'\\? All: coterie datasets",
+        ),
+        (
+            {"source": "photographs"},
+            "federation.source: Unknown source 'photographs'. Available: .*digits, .*mnist",
         ),
         ({"sorce": "digits"}, "Unknown key federation.sorce. Did you mean source\\?"),
-        ({"x": 1}, "Unknown key federation.x. Valid: source, partition, train, validation, test, seed."),
+        ({"x": 1}, "Unknown key federation.x. Valid: source, partition, train, validation, test, normalise, seed."),
         (
             {"partition": {"rule": "dirichlet", "clients": 3, "alhpa": 1}},
             "federation.partition.alhpa. Did you mean alpha",
@@ -136,8 +140,8 @@ def test_bad_sections(section: dict[str, Any], message: str) -> None:
 
 
 def test_listings() -> None:
-    assert list(available_sources()) == ["digits", "fashion-mnist", "mnist"]
-    assert list(available_rules()) == ["dirichlet", "iid", "pathological", "rotation"]
+    assert {"digits", "fashion-mnist", "mnist"} <= set(available_sources())
+    assert {"dirichlet", "iid", "natural", "pathological", "rotation"} <= set(available_rules())
     assert all(text and "\n" not in text for text in [*available_sources().values(), *available_rules().values()])
 
 
@@ -146,3 +150,44 @@ def test_names_are_registered_once() -> None:
         register_source("digits", "again")(lambda data_dir: pytest.fail("never loaded"))
     with pytest.raises(ValueError, match="'iid' is registered twice"):
         register_rule(RULES["iid"])
+
+
+IID = {"source": "digits", "partition": {"rule": "iid", "clients": 3}}
+
+
+@pytest.mark.parametrize("normalise", [[0.5, 0.25], [[0.5], [0.25]]])
+def test_inputs_are_normalised_when_used(normalise: Any) -> None:
+    plain, changed = (build_federation({**IID, **more}, seed=0) for more in ({}, {"normalise": normalise}))
+    for split in SPLITS:
+        x, y = plain.split(split).client(1)
+        assert torch.equal(changed.split(split).client(1)[0], (x - 0.5) / 0.25)
+        assert torch.equal(changed.split(split).client(1)[1], y)
+    # the tensors themselves stay as they are, so that they can be shared
+    assert torch.equal(changed.train.inputs, plain.train.inputs)
+    assert torch.equal(changed.select([1]).train.client(0)[0], changed.train.client(1)[0])
+
+
+def test_uint8_images_are_normalised_by_the_published_statistics(idx_folder: Path) -> None:
+    section = {"source": "mnist", "partition": {"rule": "rotation", "clients": 2}, "train": 5, "validation": 5}
+    plain = build_federation(section, seed=0, data_dir=idx_folder)
+    standard = build_federation({**section, "normalise": "standard"}, seed=0, data_dir=idx_folder)
+    assert standard.train.inputs.dtype == torch.uint8
+    x = standard.train.client(1)[0]
+    assert torch.allclose(x, (plain.train.client(1)[0] - 0.1307) / 0.3081, atol=1e-6)
+    assert standard.source["normalise"] == "standard"
+
+
+@pytest.mark.parametrize(
+    ("normalise", "message"),
+    [
+        ("standard", "no mean and standard deviation are published for 'digits': give them as"),
+        ([[0.1, 0.2], 1.0], "has 2 values, but inputs of 'digits' have 1 channels"),
+        ([0.5, 0], "the standard deviation, the second of the two, must be above 0"),
+        ([0.5], "federation.normalise"),
+        ([float("nan"), 1.0], "federation.normalise: mean and standard deviation must be finite"),
+        ("unit", "federation.normalise: .*'none' or 'standard'"),
+    ],
+)
+def test_bad_normalisation(normalise: Any, message: str) -> None:
+    with pytest.raises(CoterieError, match=message):
+        build_federation({**IID, "normalise": normalise}, seed=0)

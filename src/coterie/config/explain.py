@@ -121,7 +121,8 @@ def _unknown(key: str, location: Sequence[int | str], data: Any, schema: type[Ba
     if near is not None:
         return f"unknown key {key}: did you mean {parent + '.' if parent else ''}{near}?"
     elsewhere = [full for full in keys_of(schema) if full.rpartition(".")[2] == word]
-    if elsewhere:
+    # a key of another rule in the same place would be no help
+    if elsewhere and key not in elsewhere:
         return f"unknown key {key}: did you mean {elsewhere[0]}?"
     return f"unknown key {key}: the keys {'of ' + parent if parent else 'here'} are {', '.join(valid)}"
 

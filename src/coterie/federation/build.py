@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.federation.config import FederationConfig
-from coterie.federation.data import ClientData
+from coterie.federation.config import FederationConfig, Statistic
+from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
@@ -36,9 +36,10 @@ def build_federation(
         CoterieError: a wrong key or value, missing or damaged data, an impossible division.
     """
     section = config if isinstance(config, FederationConfig) else parse(config)
-    examples = find_source(section.source).load(data_dir)
     used_seed = seed if section.seed is None else section.seed
+    examples = find_source(section.source).load(data_dir, used_seed)
     generator = np.random.Generator(np.random.PCG64(used_seed))
+    normal = _normal(section.normalise, examples)
     division = section.partition.divide(examples, section.sizes, generator)
     source: dict[str, Any] = {
         **section.model_dump(mode="json", exclude_none=True),
@@ -48,10 +49,10 @@ def build_federation(
     if division.columns:
         source["clients"] = {key: list(column) for key, column in division.columns.items()}
     return Federation(
-        names=client_names(section.partition.clients),
-        train=_assemble(examples, division, division.train),
-        validation=_assemble(examples, division, division.validation),
-        test=_assemble(examples, division, division.test),
+        names=tuple(division.names) or client_names(len(division.train)),
+        train=_assemble(examples, division, division.train, normal),
+        validation=_assemble(examples, division, division.validation, normal),
+        test=_assemble(examples, division, division.test, normal),
         task=examples.task,
         classes=examples.classes,
         source=source,
@@ -95,14 +96,36 @@ def _nearest(word: str, valid: Iterable[str]) -> str:
     return f" Did you mean {near[0]}?" if near else f" Valid: {', '.join(valid)}."
 
 
-def _assemble(examples: Examples, division: Division, rows: Sequence[Rows]) -> ClientData:
+def _normal(wanted: str | tuple[Statistic, Statistic], examples: Examples) -> Normal | None:
+    """What ``federation.normalise`` asks for, shaped for the inputs of this source."""
+    if wanted == "none":
+        return None
+    if isinstance(wanted, str):
+        if examples.statistics is None:
+            raise CoterieError(
+                f"federation.normalise: no mean and standard deviation are published for {examples.name!r}: give them "
+                "as [mean, std], or choose none."
+            )
+        wanted = (list(examples.statistics[0]), list(examples.statistics[1]))
+    shape = examples.inputs.shape[1:]
+    mean, std = (torch.tensor(value, dtype=torch.float64).reshape(-1, *[1] * (len(shape) - 1)) for value in wanted)
+    for value in (mean, std):
+        if len(value) not in (1, shape[0]):
+            raise CoterieError(
+                f"federation.normalise has {len(value)} values, but inputs of {examples.name!r} have {shape[0]} "
+                "channels: give one number, or one a channel."
+            )
+    return Normal(mean, std)
+
+
+def _assemble(examples: Examples, division: Division, rows: Sequence[Rows], normal: Normal | None) -> ClientData:
     """One split: indices into the source or, where there is a transform, its results, computed once."""
     sizes = torch.tensor([0, *(len(of_client) for of_client in rows)], dtype=torch.int64)
     offsets = sizes.cumsum(0)
     index = torch.from_numpy(np.concatenate(rows).astype(np.int64))
     if division.transform is None:
-        return ClientData(examples.inputs, examples.targets, offsets, index, examples.scale)
+        return ClientData(examples.inputs, examples.targets, offsets, index, examples.scale, normal)
     inputs: Tensor = torch.empty((len(index), *examples.inputs.shape[1:]), dtype=examples.inputs.dtype)
     for i, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         inputs[start:stop] = division.transform(examples.inputs[index[start:stop]], i)
-    return ClientData(inputs, examples.targets[index], offsets, scale=examples.scale)
+    return ClientData(inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal)

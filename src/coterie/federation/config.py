@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from coterie.errors import CoterieError
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 else:
     # A union of whatever rules are registered, told apart by their key ``rule``
     PartitionConfig = Annotated[reduce(or_, RULES.values()), Field(discriminator="rule")]
+
+
+Statistic = float | list[float]
 
 
 class FederationConfig(BaseModel):
@@ -38,6 +42,11 @@ class FederationConfig(BaseModel):
     test: int | float | Literal["rest", "official"] | None = Field(
         None, description="test examples of a client: number, fraction, rest (rotation only) or official"
     )
+    normalise: Literal["none", "standard"] | tuple[Statistic, Statistic] = Field(
+        "none",
+        description="inputs less a mean, divided by a standard deviation: none, standard (what papers use for the "
+        "source) or [mean, std], each a number or one a channel",
+    )
     seed: int | None = Field(None, ge=0, description="seed of the division; left out: the seed of the run")
 
     @field_validator("source")
@@ -56,6 +65,17 @@ class FederationConfig(BaseModel):
             raise ValueError(f"a fraction lies between 0 and 1; {value} does not (a number of examples is an integer)")
         if isinstance(value, int) and value < 0:
             raise ValueError(f"a number of examples is not negative, but {value} is")
+        return value
+
+    @field_validator("normalise")
+    @classmethod
+    def _positive(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return value
+        if not all(np.isfinite(part).all() for part in value):
+            raise ValueError("mean and standard deviation must be finite numbers")
+        if not np.all(np.asarray(value[1]) > 0):
+            raise ValueError(f"the standard deviation, the second of the two, must be above 0, not {value[1]}")
         return value
 
     @model_validator(mode="after")

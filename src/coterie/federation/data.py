@@ -12,6 +12,26 @@ from coterie.errors import CoterieError
 
 
 @dataclass(frozen=True, eq=False)
+class Normal:
+    """Inputs ``x`` are used as ``(x - mean) / std``, evaluated batch by batch so that uint8 images stay small.
+
+    Attributes:
+        mean, std: of one shape that broadcasts against one input, such as ``(channels, 1, 1)``.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The normalised inputs, computed in place."""
+        return x.sub_(self.mean.to(x.dtype)).div_(self.std.to(x.dtype))
+
+    def to(self, device: torch.device | str) -> Normal:
+        """The same on ``device``."""
+        return Normal(self.mean.to(device), self.std.to(device))
+
+
+@dataclass(frozen=True, eq=False)
 class ClientData:
     """One split (train, validation or test) of k clients.
 
@@ -25,6 +45,7 @@ class ClientData:
         offsets: ``(k + 1,)`` int64, non-decreasing.
         index: ``(offsets[-1],)`` int64, position -> row; ``None`` stands for the identity.
         scale: factor applied to uint8 inputs when they are used (1/255 for images).
+        normal: applied to all inputs when they are used, after ``scale``; ``None`` leaves them.
 
     Raises:
         CoterieError: lengths, types or offsets do not fit together.
@@ -35,6 +56,7 @@ class ClientData:
     offsets: Tensor
     index: Tensor | None = None
     scale: float = 1.0
+    normal: Normal | None = None
 
     def __post_init__(self) -> None:
         offsets, rows = self.offsets, len(self.inputs)
@@ -156,9 +178,11 @@ class ClientData:
             targets=self.targets.to(device),
             offsets=self.offsets.to(device),
             index=None if self.index is None else self.index.to(device),
+            normal=None if self.normal is None else self.normal.to(device),
         )
 
     def _float(self, x: Tensor) -> Tensor:
         dtype = torch.get_default_dtype()
-        # uint8 is always converted into a fresh tensor, so the product may be taken in place
-        return x.to(dtype).mul_(self.scale) if x.dtype == torch.uint8 else x.to(dtype)
+        # x is the caller's own copy of some rows, so everything may be done in place
+        used = x.to(dtype).mul_(self.scale) if x.dtype == torch.uint8 else x.to(dtype)
+        return used if self.normal is None else self.normal(used)

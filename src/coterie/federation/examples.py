@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.errors import CoterieError
 from coterie.federation.federation import Task
 
 Rows = NDArray[np.int64]
@@ -27,6 +29,11 @@ class Examples:
         task: ``classification`` or ``regression``.
         boundary: number of official training examples; ``None`` where no official test set exists.
         scale: factor for uint8 inputs when they are used.
+        groups: natural groups by kind (``hospital``, ``year``): the name of its group for each of the N examples.
+        statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
+
+    Raises:
+        CoterieError: targets or groups are more or fewer than inputs.
     """
 
     name: str
@@ -36,6 +43,14 @@ class Examples:
     task: Task = "classification"
     boundary: int | None = None
     scale: float = 1.0
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    statistics: tuple[Sequence[float], Sequence[float]] | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {"targets": len(self.targets), **{f"groups {kind!r}": len(of) for kind, of in self.groups.items()}}
+        for what, length in lengths.items():
+            if length != len(self):
+                raise CoterieError(f"{self.name!r} has {len(self):,} inputs but {length:,} {what}: give one an input.")
 
     def __len__(self) -> int:
         return len(self.inputs)

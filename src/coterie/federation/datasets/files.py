@@ -75,6 +75,40 @@ def obtain(file: Published, data_dir: Path | None, source: str, folders: Sequenc
     )
 
 
+def find(data_dir: Path | None, source: str, places: Sequence[str], expected: str) -> Path:
+    """The first of several places that exists; for sources that are not downloaded.
+
+    Args:
+        data_dir: the data directory, see ``data_directory``.
+        source: name of the source, for messages.
+        places: files or folders below the data directory, the preferred one first.
+        expected: what should lie there, for messages.
+
+    Raises:
+        CoterieError: none exists; the message says what was expected, what was found and what to do.
+    """
+    root = data_directory(data_dir)
+    for place in places:
+        if (root / place).exists():
+            return root / place
+    folder = root / source
+    raise CoterieError(
+        f"{source!r} needs {expected}, but {contents(folder)}: put the published files there, or name another data "
+        f"directory by --data-dir or {ENVIRONMENT}."
+    )
+
+
+def contents(folder: Path, few: int = 4) -> str:
+    """What a folder holds, in a few words: ``/data/x holds a, b and 2 more`` or ``/data/x does not exist``."""
+    if not folder.exists():
+        return f"{folder} does not exist"
+    if not folder.is_dir():
+        return f"{folder} is a file"
+    names = sorted(path.name for path in folder.iterdir())
+    listed = ", ".join(names[:few]) + (f" and {len(names) - few} more" if len(names) > few else "")
+    return f"{folder} holds {listed or 'nothing'}"
+
+
 def _download(url: str, file: Published, folder: Path) -> Path:
     downloader = pooch.HTTPDownloader(timeout=PATIENCE)
     return Path(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,6 @@ from coterie.federation.datasets.idx import read_idx
 from coterie.federation.datasets.registry import register_source
 from coterie.federation.examples import Examples
 
-CLASSES = 10
 TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
 TEST_IMAGES, TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
 
@@ -40,30 +39,56 @@ FASHION_SHA256 = {
 }
 
 
-@register_source("mnist", "70,000 handwritten digits of 28 x 28 pixels, 10 classes; IDX files")
+@register_source(
+    "mnist",
+    "70,000 handwritten digits of 28 x 28 pixels, 10 classes; downloaded where missing",
+    "mnist/*-ubyte.gz (4 files), or MNIST/raw/",
+)
 def mnist(data_dir: Path | None) -> Examples:
     """The 60,000 training and 10,000 test images, uint8."""
     files = {name: Published(name, sha, MNIST_MIRRORS) for name, sha in MNIST_SHA256.items()}
-    return load_idx_set("mnist", files, data_dir, ("mnist", "MNIST/raw"))
+    paths = {name: obtain(file, data_dir, "mnist", ("mnist", "MNIST/raw")) for name, file in files.items()}
+    return load_idx_set("mnist", paths, statistics=((0.1307,), (0.3081,)))
 
 
-@register_source("fashion-mnist", "70,000 pictures of clothing of 28 x 28 pixels, 10 classes; IDX files")
+@register_source(
+    "fashion-mnist",
+    "70,000 pictures of clothing of 28 x 28 pixels, 10 classes; downloaded where missing",
+    "fashion-mnist/*-ubyte.gz (4 files), or FashionMNIST/raw/",
+)
 def fashion_mnist(data_dir: Path | None) -> Examples:
     """The 60,000 training and 10,000 test images, uint8."""
     files = {name: Published(name, sha, FASHION_MIRRORS) for name, sha in FASHION_SHA256.items()}
-    return load_idx_set("fashion-mnist", files, data_dir, ("fashion-mnist", "FashionMNIST/raw"))
+    folders = ("fashion-mnist", "FashionMNIST/raw")
+    paths = {name: obtain(file, data_dir, "fashion-mnist", folders) for name, file in files.items()}
+    return load_idx_set("fashion-mnist", paths, statistics=((0.2860,), (0.3530,)))
 
 
-def load_idx_set(source: str, files: dict[str, Published], data_dir: Path | None, folders: Sequence[str]) -> Examples:
+def load_idx_set(
+    source: str,
+    paths: Mapping[str, Path],
+    classes: int = 10,
+    first_label: int = 0,
+    transposed: bool = False,
+    statistics: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Examples:
     """Read the four files of such a set; images ``(N, 1, height, width)`` uint8, training ones first.
 
+    Args:
+        source: name of the source.
+        paths: the four files, by the names that they have in MNIST.
+        classes: number of classes C.
+        first_label: what the file calls the first class; here classes are ``0 .. C - 1``.
+        transposed: the file has columns of pixels where others have rows.
+        statistics: see ``Examples``.
+
     Raises:
-        CoterieError: a file is missing, damaged, or does not fit its partner; the message names it.
+        CoterieError: a file is damaged or does not fit its partner; the message names it.
     """
-    paths = {name: obtain(file, data_dir, source, folders) for name, file in files.items()}
+    labelled = range(first_label, first_label + classes)
     parts = [
-        _pair(paths[TRAIN_IMAGES], paths[TRAIN_LABELS]),
-        _pair(paths[TEST_IMAGES], paths[TEST_LABELS]),
+        _pair(paths[TRAIN_IMAGES], paths[TRAIN_LABELS], labelled),
+        _pair(paths[TEST_IMAGES], paths[TEST_LABELS], labelled),
     ]
     shapes = [images.shape[1:] for images, _ in parts]
     if shapes[0] != shapes[1]:
@@ -71,28 +96,30 @@ def load_idx_set(source: str, files: dict[str, Published], data_dir: Path | None
             f"{paths[TEST_IMAGES]} has images of {shapes[1]} pixels but {paths[TRAIN_IMAGES]} of "
             f"{shapes[0]}: the files belong to different data sets. Replace them by the published ones."
         )
-    images = np.concatenate([images for images, _ in parts])
-    labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)
+    images = np.concatenate([images.transpose(0, 2, 1) if transposed else images for images, _ in parts])
+    labels = np.concatenate([labels for _, labels in parts]).astype(np.int64) - first_label
     return Examples(
         source,
-        torch.from_numpy(images)[:, None],
+        torch.from_numpy(np.ascontiguousarray(images))[:, None],
         torch.from_numpy(labels),
-        classes=CLASSES,
+        classes=classes,
         boundary=len(parts[0][0]),
         scale=1 / 255,
+        statistics=statistics,
     )
 
 
-def _pair(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _pair(images_path: Path, labels_path: Path, labelled: range) -> tuple[np.ndarray, np.ndarray]:
     images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
     if len(images) != len(labels):
         raise CoterieError(
             f"{labels_path} has {len(labels):,} labels but {images_path} has {len(images):,} images: the "
             "files do not belong together. Replace them by the published ones."
         )
-    if len(labels) and labels.max() >= CLASSES:
+    wrong = labels[(labels < labelled.start) | (labels >= labelled.stop)]
+    if len(wrong):
         raise CoterieError(
-            f"{labels_path} holds the label {labels.max()}, outside the classes 0 .. {CLASSES - 1}. Replace "
-            "it by the published file."
+            f"{labels_path} holds the label {wrong[0]}, outside the classes {labelled.start} .. {labelled.stop - 1}. "
+            "Replace it by the published file."
         )
     return images, labels

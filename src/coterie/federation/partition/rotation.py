@@ -35,6 +35,7 @@ class Rotation(Rule):
     default_sizes: ClassVar[Sizes] = Sizes(train=128, validation=64, test="rest")
 
     rule: Literal["rotation"] = "rotation"
+    clients: int = Field(ge=1, description="number of clients K")
     degrees: float | None = Field(None, allow_inf_nan=False, description="angle between neighbouring clients")
     angles: list[Annotated[float, Field(allow_inf_nan=False)]] | None = Field(None, description="one angle a client")
     train_sizes: list[Positive] | None = Field(None, description="training images, one number a client")

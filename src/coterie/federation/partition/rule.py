@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from coterie.federation.examples import Examples, Rows
@@ -37,6 +37,7 @@ class Division:
         train, validation, test: for each client the rows of the source that it owns; no row occurs twice.
         transform: turns ``(n, *feature_shape)`` inputs into those of client ``i``, evaluated once; ``None``
             leaves them.
+        names: names of the clients; left out, they are numbered.
         columns: facts about the clients, one value each (such as the angle), shown by ``coterie show``.
     """
 
@@ -44,6 +45,7 @@ class Division:
     validation: Sequence[Rows]
     test: Sequence[Rows]
     transform: Callable[[Tensor, int], Tensor] | None = None
+    names: Sequence[str] = ()
     columns: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
@@ -55,7 +57,6 @@ class Rule(BaseModel):
     default_sizes: ClassVar[Sizes]
 
     rule: str
-    clients: int = Field(ge=1, description="number of clients K")
 
     def resolve(self, given: Mapping[str, Any]) -> Sizes:
         """The sizes in force: those given in the configuration, completed by the rule's defaults.

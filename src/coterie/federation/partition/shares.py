@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from coterie.errors import CoterieError
 from coterie.federation.examples import Examples, Rows
@@ -13,24 +14,14 @@ from coterie.federation.federation import client_names
 from coterie.federation.partition.rule import Amount, Division, Rule, Sizes
 
 
-class ShareRule(Rule):
-    """A rule that decides only which client gets which examples.
+class SplitRule(Rule):
+    """A rule whose clients each split a share of their own into train, validation and test.
 
-    With ``test`` a fraction or a number, the official training and test sets are merged and divided, and
-    every client's share is split at random, class by class in like proportion. With ``test: official`` the
-    training set is divided and the test set follows: of each class every client gets the part that it has of
-        the
-    training set.
-
-    Shares are disjoint and complete: every example goes to exactly one client. Only ``train``, where given,
-    leaves some unused: as a number it is an upper limit, as a fraction a part of the share.
+    The split is random, class by class in like proportion. ``train``, where given, leaves some examples unused:
+    as a number it is an upper limit, as a fraction a part of the share.
     """
 
     default_sizes: ClassVar[Sizes] = Sizes(train="rest", validation=0.2, test=0.2)
-
-    def share(self, examples: Examples, rows: Rows, generator: np.random.Generator) -> list[Rows]:
-        """Divide ``rows`` among the clients; every row goes to exactly one client."""
-        raise NotImplementedError
 
     def resolve(self, given: Mapping[str, Any]) -> Sizes:
         """Sizes in force."""
@@ -46,6 +37,35 @@ class ShareRule(Rule):
             raise ValueError(f"train, validation and test are together more than the whole: {fractions}")
         return sizes
 
+    def split(
+        self, examples: Examples, shares: Sequence[Rows], names: Sequence[str], sizes: Sizes
+    ) -> tuple[list[Rows], list[Rows], list[Rows]]:
+        """Split shuffled shares, one a client, into the rows for train, validation and test."""
+        classes, strata = _strata(examples)
+        parts = [
+            stratified(share, strata[share], split_counts(name, len(share), sizes), classes)
+            for name, share in zip(names, shares, strict=True)
+        ]
+        train, validation, test = (list(split) for split in zip(*parts, strict=True))
+        return train, validation, test
+
+
+class ShareRule(SplitRule):
+    """A rule that decides only which client gets which examples.
+
+    With ``test`` a fraction or a number, the official training and test sets are merged and divided, and
+    every client's share is split. With ``test: official`` the training set is divided and the test set follows:
+    of each class every client gets the part that it has of the training set.
+
+    Shares are disjoint and complete: every example goes to exactly one client.
+    """
+
+    clients: int = Field(ge=1, description="number of clients K")
+
+    def share(self, examples: Examples, rows: Rows, generator: np.random.Generator) -> list[Rows]:
+        """Divide ``rows`` among the clients; every row goes to exactly one client."""
+        raise NotImplementedError
+
     def divide(self, examples: Examples, sizes: Sizes, generator: np.random.Generator) -> Division:
         """Shares, then splits; see the class."""
         official = sizes.test == "official"
@@ -58,19 +78,20 @@ class ShareRule(Rule):
                 "ask for fewer clients."
             )
         shares = [generator.permutation(share) for share in self.share(examples, rows, generator)]
-        # a regression is split as if it had one class
-        classes = examples.classes if examples.task == "classification" else 1
-        strata = examples.labels if classes > 1 else np.zeros(len(examples), dtype=np.int64)
         names = client_names(self.clients)
-        parts = [
-            stratified(share, strata[share], split_counts(name, len(share), sizes), classes)
-            for name, share in zip(names, shares, strict=True)
-        ]
-        train, validation, test = (list(split) for split in zip(*parts, strict=True))
+        train, validation, test = self.split(examples, shares, names, sizes)
         if official:
+            classes, strata = _strata(examples)
             owned = np.stack([np.bincount(strata[share], minlength=classes) for share in shares])
             test = follow(owned, generator.permutation(examples.test_rows), strata, names)
         return Division(train, validation, test)
+
+
+def _strata(examples: Examples) -> tuple[int, Rows]:
+    """Number of classes, and the class of every row; a regression is split as if it had one class."""
+    if examples.task == "classification":
+        return examples.classes, examples.labels
+    return 1, np.zeros(len(examples), dtype=np.int64)
 
 
 def split_counts(name: str, n: int, sizes: Sizes) -> tuple[int, int, int]:
@@ -87,7 +108,7 @@ def split_counts(name: str, n: int, sizes: Sizes) -> tuple[int, int, int]:
         raise CoterieError(
             f"Client {name!r} gets {n} examples, which is too few for {validation} to validate, {test} to "
             "test and at least 1 to train on: ask for fewer clients, a smaller validation or test, or a "
-            "larger partition.min_size."
+            "larger partition.min_size or min_examples, whichever the rule has."
         )
     return train, validation, test
 
