@@ -112,8 +112,8 @@ def split_counts(name: str, n: int, sizes: Sizes) -> tuple[int, int, int]:
     if train < 1:
         raise CoterieError(
             f"Client {name!r} gets {n} examples, which is too few for {validation} to validate, {test} to "
-            "test and at least 1 to train on: ask for fewer clients, a smaller validation or test, or a "
-            "larger partition.min_size."
+            "test and at least 1 to train on: ask for fewer clients, a smaller validation or test or, where the "
+            "rule has it, a larger partition.min_size."
         )
     return train, validation, test
 
