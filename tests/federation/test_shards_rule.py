@@ -73,6 +73,7 @@ def test_class_limits_of_the_published_settings(make_examples: Make, classes: in
         assert np.array_equal(train > 0, test > 0)
         assert np.abs(test - train / 5).max() <= 1
         assert np.ptp(train.sum(1)) <= 2
+        assert np.ptp(test.sum(1)) <= 2
         assert_disjoint(division)
 
 

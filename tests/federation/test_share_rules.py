@@ -16,7 +16,7 @@ from coterie.errors import CoterieError
 from coterie.federation import build_federation
 from coterie.federation.examples import Examples
 from coterie.federation.partition.dirichlet import Dirichlet, fill_up
-from coterie.federation.partition.shares import allocate
+from coterie.federation.partition.shares import allocate, follow
 
 Make = Callable[..., Examples]
 
@@ -228,6 +228,22 @@ def test_allocate(weights: list[int], data: st.DataObject) -> None:
     assert (given_ <= capacity).all()
     if capacity.sum():
         assert np.abs(given_ - total * capacity / capacity.sum()).max() < 1
+
+
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 2**32))
+def test_followers_get_their_part_of_each_class_and_of_all(clients: int, classes: int, seed: int) -> None:
+    """Many classes of which everybody owns a little: no client loses an example in each of them."""
+    generator = np.random.default_rng(seed)
+    has = generator.integers(0, 9, (clients, classes)) + 1
+    totals = has.sum(0) + generator.integers(0, 4, classes)  # some of the training set may be unused
+    test = generator.integers(60, 90, classes)  # enough for everybody
+    strata = np.repeat(np.arange(classes), test)
+    shares = follow(has, totals, generator.permutation(len(strata)), strata, [f"client-{i}" for i in range(clients)])
+    found = np.stack([np.bincount(strata[rows], minlength=classes) for rows in shares])
+    quota = (test * has.sum(0) // totals) * has / has.sum(0)
+    assert len(np.unique(np.concatenate(shares))) == found.sum() == (test * has.sum(0) // totals).sum()
+    assert np.abs(found - quota).max() < 1
+    assert np.abs((found - quota).sum(1)).max() < 3
 
 
 # Pathological

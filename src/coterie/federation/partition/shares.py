@@ -196,13 +196,17 @@ def follow(owned: Rows, totals: Rows, rows: Rows, strata: Rows, names: Sequence[
         CoterieError: a client cannot get a single test example.
     """
     available = np.bincount(strata[rows], minlength=owned.shape[1]) * owned.sum(0) // np.maximum(totals, 1)
-    counts = np.stack(
-        [
-            allocate(int(n) if of.any() else 0, of, np.full(len(of), n))
-            for n, of in zip(available, owned.T, strict=True)
-        ],
-        axis=1,
-    )
+    counts = np.zeros_like(owned)
+    behind = np.zeros(len(owned))
+    for c, n in enumerate(available):
+        quota = n * owned[:, c] / max(1, owned[:, c].sum())
+        counts[:, c] = np.floor(quota)
+        behind += quota - counts[:, c]
+        # What rounding leaves goes to the claimants who have lost most of it so far: sizes stay in proportion
+        claims = np.flatnonzero(quota > counts[:, c])
+        chosen = claims[np.argsort(-behind[claims], kind="stable")][: n - counts[:, c].sum()]
+        counts[chosen, c] += 1
+        behind[chosen] -= 1
     for i in np.flatnonzero(counts.sum(1) == 0).tolist():
         c = int(np.argmax(owned[i]))
         donors = np.where(counts.sum(1) > 1, counts[:, c], 0)
