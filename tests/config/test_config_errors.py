@@ -8,7 +8,7 @@ import pytest
 
 from coterie.config import load_config, parse_config
 from coterie.errors import CoterieError
-from coterie.federation.partition import RULES
+from coterie.federation import available_rules
 
 TREE: dict[str, Any] = {
     "federation": {
@@ -97,7 +97,7 @@ def test_the_file_is_named_where_no_override_is_to_blame() -> None:
         ),
         (
             "federation.partition.rule=rotaton",
-            f"federation.partition.rule must be one of {', '.join(RULES)}, "
+            f"federation.partition.rule must be one of {', '.join(available_rules())}, "
             "not the text 'rotaton': did you mean rotation?",
         ),
     ],

@@ -26,6 +26,13 @@ SECTIONS: list[dict[str, Any]] = [
     {"partition": {"rule": "iid", "clients": 5}},
     {"partition": {"rule": "dirichlet", "clients": 9, "alpha": 0.2}, "seed": 7},
     {"partition": {"rule": "pathological", "clients": 8, "classes_per_client": 3}, "train": 0.4, "test": 0.4},
+    {"partition": {"rule": "shards", "clients": 6}},
+    {"partition": {"rule": "dominant", "clients": 9}},
+    {"partition": {"rule": "dominant", "clients": 6, "groups": 3, "variant": "released"}},
+    {"partition": {"rule": "label-groups", "clients": 5, "groups": 3, "fraction": 0.5}},
+    {"partition": {"rule": "dirichlet-groups", "clients": 6}},
+    {"partition": {"rule": "cyclic", "clients": 10, "spread": [0.3, 0.9]}},
+    {"partition": {"rule": "cyclic", "clients": 10, "train_per_class": "all", "test_limit": "all"}},
 ]
 
 
@@ -141,7 +148,11 @@ def test_bad_sections(section: dict[str, Any], message: str) -> None:
 
 def test_listings() -> None:
     assert {"digits", "fashion-mnist", "mnist"} <= set(available_sources())
-    assert {"dirichlet", "iid", "natural", "pathological", "rotation"} <= set(available_rules())
+    assert {
+        "cyclic", "dirichlet", "dirichlet-groups", "dominant", "iid", "label-groups", "natural", "pathological",
+        "rotation", "shards",
+    } <= set(available_rules())  # fmt: skip
+    assert list(available_rules()) == sorted(available_rules())
     assert all(text and "\n" not in text for text in [*available_sources().values(), *available_rules().values()])
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dividing import counts, divide, joined, owned
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import CoterieError
 from coterie.federation import build_federation
 from coterie.federation.examples import Examples
-from coterie.federation.partition import RULES, Division
 from coterie.federation.partition.dirichlet import Dirichlet, fill_up
-from coterie.federation.partition.shares import allocate
+from coterie.federation.partition.shares import allocate, follow
 
 Make = Callable[..., Examples]
 
@@ -27,21 +27,12 @@ RULE_CASES: list[dict[str, Any]] = [
     {"rule": "dirichlet", "clients": 7, "alpha": 100.0},
     {"rule": "pathological", "clients": 7, "classes_per_client": 2},
     {"rule": "pathological", "clients": 7, "classes_per_client": 3, "assignment": "shards"},
+    {"rule": "shards", "clients": 7},
+    {"rule": "shards", "clients": 7, "shards_per_client": 3},
+    {"rule": "dominant", "clients": 7, "groups": 3, "variant": "released"},
+    {"rule": "dirichlet-groups", "clients": 7, "groups": 2},
+    {"rule": "dirichlet-groups", "clients": 7, "groups": 5, "alpha": 0.01},
 ]
-
-
-def divide(examples: Examples, partition: dict[str, Any], seed: int = 0, **sizes: Any) -> Division:
-    rule = RULES[partition["rule"]](**partition)
-    resolved = rule.resolve({"train": None, "validation": None, "test": None, **sizes})
-    return rule.divide(examples, resolved, np.random.Generator(np.random.PCG64(seed)))
-
-
-def joined(*splits: Any) -> np.ndarray:
-    return np.concatenate([rows for split in splits for rows in split])
-
-
-def counts(examples: Examples, split: Any) -> np.ndarray:
-    return np.stack([np.bincount(examples.labels[rows], minlength=examples.classes) for rows in split])
 
 
 @pytest.mark.parametrize("partition", RULE_CASES, ids=str)
@@ -119,9 +110,9 @@ def test_regression_shares(make_examples: Make) -> None:
     examples = Examples("curve", inputs, inputs.sum(1, keepdim=True), classes=1, task="regression")
     division = divide(examples, {"rule": "iid", "clients": 3})
     assert sorted(joined(division.train, division.validation, division.test).tolist()) == list(range(30))
-    for rule in ("dirichlet", "pathological"):
+    for rule in ("dirichlet", "pathological", "dominant", "shards", "label-groups", "dirichlet-groups", "cyclic"):
         with pytest.raises(CoterieError, match=f"rule {rule} needs classes, but 'curve' is a regression"):
-            divide(examples, {"rule": rule, "clients": 3})
+            divide(examples, {"rule": rule, "clients": 4})
 
 
 # Dirichlet
@@ -179,6 +170,37 @@ def test_cap_gives_no_further_classes_to_a_full_client() -> None:
         assert (drawn[before >= 200] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("clients", "alpha", "min_size", "test", "draws"),
+    [(20, 0.07, 20, 0.2, 20), (100, 0.07, 20, 0.2, 2000), (20, 0.1, 20, 0.2, 20), (100, 0.3, 40, 0.25, 20)],
+    ids=["FedDWA 20", "FedDWA 100", "FedDWA code", "PGFed 100"],
+)
+def test_the_papers_dirichlet_is_the_first_draw_that_is_large_enough(
+    make_examples: Make, clients: int, alpha: float, min_size: int, test: float, draws: int
+) -> None:
+    """CIFAR-10's sizes, official sets merged: no repair, no client below the minimum."""
+    examples = make_examples([5000] * 10, [1000] * 10)
+    partition = {"rule": "dirichlet", "clients": clients, "alpha": alpha, "min_size": min_size, "draws": draws}
+    division = divide(examples, partition, seed=1, validation=0, test=test)
+    generator = np.random.Generator(np.random.PCG64(1))
+    generator.permutation(len(examples))
+    drawn = np.zeros((clients, 10), dtype=int)
+    while drawn.sum(1).min() < min_size:
+        drawn = Dirichlet(clients=clients, alpha=alpha)._draw(np.full(10, 6000), generator)
+    assert np.array_equal(counts(examples, division.train) + counts(examples, division.test), drawn)
+    for train, tested in zip(division.train, division.test, strict=True):
+        assert len(tested) == round(test * (len(train) + len(tested)))
+
+
+def test_after_the_draws_small_clients_are_filled_up(make_examples: Make) -> None:
+    examples = make_examples([600] * 10)
+    partition = {"rule": "dirichlet", "clients": 100, "alpha": 0.01, "min_size": 20, "draws": 1}
+    division = divide(examples, partition)
+    sizes = owned(examples, division).sum(1)
+    assert sizes.min() == 20
+    assert (sizes == 20).sum() > 30
+
+
 @given(
     st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=2, max_size=8),
     st.integers(1, 6),
@@ -206,6 +228,22 @@ def test_allocate(weights: list[int], data: st.DataObject) -> None:
     assert (given_ <= capacity).all()
     if capacity.sum():
         assert np.abs(given_ - total * capacity / capacity.sum()).max() < 1
+
+
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 2**32))
+def test_followers_get_their_part_of_each_class_and_of_all(clients: int, classes: int, seed: int) -> None:
+    """Many classes of which everybody owns a little: no client loses an example in each of them."""
+    generator = np.random.default_rng(seed)
+    has = generator.integers(0, 9, (clients, classes)) + 1
+    totals = has.sum(0) + generator.integers(0, 4, classes)  # some of the training set may be unused
+    test = generator.integers(60, 90, classes)  # enough for everybody
+    strata = np.repeat(np.arange(classes), test)
+    shares = follow(has, totals, generator.permutation(len(strata)), strata, [f"client-{i}" for i in range(clients)])
+    found = np.stack([np.bincount(strata[rows], minlength=classes) for rows in shares])
+    quota = (test * has.sum(0) // totals) * has / has.sum(0)
+    assert len(np.unique(np.concatenate(shares))) == found.sum() == (test * has.sum(0) // totals).sum()
+    assert np.abs(found - quota).max() < 1
+    assert np.abs((found - quota).sum(1)).max() < 3
 
 
 # Pathological

@@ -28,6 +28,20 @@ def size(module: nn.Module) -> int:
         ("cnn", COLOUR, 10, {}, 878_538),  # PGFed: CIFAR-10, CIFAR-100 and MNIST
         ("cnn", COLOUR, 100, {}, 924_708),
         ("cnn", GRAY, 10, {}, 582_026),
+        ("feddwa-cnn", COLOUR, 10, {}, 1_204_874),
+        ("feddwa-cnn", COLOUR, 100, {}, 1_251_044),
+        ("feddwa-emnist-cnn", GRAY, 62, {}, 2_278_334),
+        ("pgfed-cnn", COLOUR, 10, {}, 878_538),
+        ("pgfed-cnn", COLOUR, 100, {}, 924_708),
+        ("pgfed-cnn", GRAY, 10, {}, 582_026),
+        ("federico-cnn", COLOUR, 10, {}, 319_242),
+        ("federico-cnn", COLOUR, 10, {"padding": 0}, 303_882),
+        ("mlp", (512,), 65, {"hidden": [1000, 200]}, 726_265),  # FedeRiCo's Office-Home
+        ("resnet8", (3, 64, 64), 200, {}, 7_017_280),
+        ("resnet8", (3, 64, 64), 200, {"widths": [16, 32, 64]}, 90_392),  # FedDWA's code
+        ("resnet18", COLOUR, 10, {}, 11_173_962),
+        ("resnet18", COLOUR, 100, {}, 11_220_132),
+        ("resnet18", (3, 64, 64), 1000, {"stem": "imagenet"}, 11_689_512),
         ("linear", GRAY, 10, {}, 7_850),
         ("mlp", (1, 8, 8), 10, {"hidden": []}, 650),
         ("mlp", (5,), 2, {"hidden": [3], "dropout": 0.5}, 26),
@@ -51,7 +65,10 @@ def test_gru_reads_sequences_of_any_entries(shape: tuple[int, ...]) -> None:
 
 
 def test_every_model_is_listed_and_built_afresh() -> None:
-    assert set(available_models()) == {"mlp", "linear", "cnn", "fedora-cnn", "gru"}
+    assert set(available_models()) == {
+        "mlp", "linear", "cnn", "fedora-cnn", "gru",
+        "feddwa-cnn", "feddwa-emnist-cnn", "pgfed-cnn", "federico-cnn", "resnet8", "resnet18",
+    }  # fmt: skip
     assert all(line and not line.startswith(" ") for line in available_models().values())
     assert ModelSpec() == ModelSpec("mlp", {})
     one, other = (build_model("linear", GRAY, 10) for _ in range(2))
@@ -63,7 +80,7 @@ def test_every_model_is_listed_and_built_afresh() -> None:
     [
         ("mpl", GRAY, {}, r"model.name 'mpl' is unknown; did you mean 'mlp'\?"),
         ("fedora_cnn", GRAY, {}, r"did you mean 'fedora-cnn'\?"),
-        ("transformer", GRAY, {}, "choose one of cnn, fedora-cnn, gru, linear, mlp or module:factory"),
+        ("transformer", GRAY, {}, "choose one of cnn, feddwa-cnn, .*, resnet8 or module:factory"),
         ("mlp", GRAY, {"hiden": [3]}, r"model.hiden is not an option of model 'mlp'; did you mean 'hidden'\?"),
         ("mlp", GRAY, {"colour": 3}, "model.colour is not an option.*it takes hidden, dropout"),
         ("linear", GRAY, {"hidden": [3]}, "it takes none"),
@@ -79,6 +96,16 @@ def test_every_model_is_listed_and_built_afresh() -> None:
         ("fedora-cnn", (1, 15, 40), {}, "images of 15 x 40 are too small"),
         ("cnn", (64,), {}, "it takes images"),
         ("fedora-cnn", (8, 8), {}, "it takes images"),
+        ("feddwa-cnn", (3, 8, 8), {}, "images of 8 x 8 are too small for 2 convolutions"),
+        ("feddwa-cnn", COLOUR, {"dropout": 2.0}, "could not be built.*probability"),
+        ("feddwa-emnist-cnn", (1, 12, 28), {}, "images of 12 x 28 are too small"),
+        ("pgfed-cnn", COLOUR, {"hidden": 3}, "model.hidden is not an option of model 'pgfed-cnn'; it takes none"),
+        ("federico-cnn", (3, 7, 32), {}, "images of 7 x 32 are too small for 3 convolutions"),
+        ("federico-cnn", (3, 21, 21), {"padding": 0}, "images of 21 x 21 are too small"),
+        ("federico-cnn", COLOUR, {"pading": 0}, r"did you mean 'padding'\?"),
+        ("resnet8", (64,), {}, "it takes images"),
+        ("resnet8", COLOUR, {"widths": []}, "widths needs a value for each stage"),
+        ("resnet18", COLOUR, {"stem": "cifar10"}, "stem is one of cifar, pooled, imagenet, not 'cifar10'"),
         ("no_such_module:build", GRAY, {}, "cannot be imported.*importable module:factory"),
         ("coterie.models:nothing", GRAY, {}, "cannot be imported"),
         (":build", GRAY, {}, "cannot be imported"),
@@ -91,6 +118,10 @@ def test_mistakes_are_named(name: str, shape: tuple[int, ...], options: dict[str
 
 def test_just_large_enough() -> None:
     assert tuple(build_model("fedora-cnn", (1, 16, 16), 2)(torch.zeros(2, 1, 16, 16)).shape) == (2, 2)
+    assert tuple(build_model("feddwa-cnn", (1, 10, 10), 2)(torch.zeros(2, 1, 10, 10)).shape) == (2, 2)
+    assert tuple(build_model("federico-cnn", (1, 8, 8), 2)(torch.zeros(2, 1, 8, 8)).shape) == (2, 2)
+    assert tuple(build_model("federico-cnn", (1, 22, 22), 2, padding=0)(torch.zeros(2, 1, 22, 22)).shape) == (2, 2)
+    assert tuple(build_model("resnet18", (1, 1, 1), 2)(torch.zeros(2, 1, 1, 1)).shape) == (2, 2)
     assert tuple(build_model("cnn", (1, 6, 7), 2, channels=[3])(torch.zeros(2, 1, 6, 7)).shape) == (2, 2)
 
 

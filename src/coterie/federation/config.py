@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     PartitionConfig = Rule
 else:
     # A union of whatever rules are registered, told apart by their key ``rule``
-    PartitionConfig = Annotated[reduce(or_, RULES.values()), Field(discriminator="rule")]
+    PartitionConfig = Annotated[reduce(or_, (RULES[name] for name in sorted(RULES))), Field(discriminator="rule")]
 
 
 Statistic = float | list[float]

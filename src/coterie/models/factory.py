@@ -118,7 +118,7 @@ def cnn(
     batch_norm: bool = False,
 ) -> nn.Module:
     """Convolutions 5x5 with ReLU and 2x2 pooling, then one hidden layer (PGFed's network by default)."""
-    pixels = _pixels_left(feature_shape, len(channels))
+    pixels = pixels_left(feature_shape, len(channels))
     layers: list[nn.Module] = []
     for before, after in pairwise((feature_shape[0], *channels)):
         layers += [nn.Conv2d(before, after, 5), nn.ReLU(), nn.MaxPool2d(2)]
@@ -128,13 +128,18 @@ def cnn(
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
-def _pixels_left(feature_shape: Sequence[int], convolutions: int) -> int:
-    """Pixels of an image after 5x5 convolutions, each with 2x2 pooling."""
+def pixels_left(feature_shape: Sequence[int], convolutions: int, kernel: int = 5, padding: int = 0) -> int:
+    """Pixels of an image after so many convolutions, each with 2x2 pooling.
+
+    Raises:
+        ValueError: the inputs are no images, or too small ones.
+    """
     if len(feature_shape) != 3:
         raise ValueError("it takes images, (channels, height, width)")
     height, width = feature_shape[1:]
+    lost = kernel - 1 - 2 * padding
     for _ in range(convolutions):
-        height, width = (height - 4) // 2, (width - 4) // 2
+        height, width = (height - lost) // 2, (width - lost) // 2
         if min(height, width) < 1:
             raise ValueError(
                 f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {convolutions} convolutions"
@@ -145,7 +150,7 @@ def _pixels_left(feature_shape: Sequence[int], convolutions: int) -> int:
 @model("fedora-cnn")
 def fedora_cnn(feature_shape: Sequence[int], classes: int) -> nn.Module:
     """FEDORA's five-layer network for 32 x 32 images (121,182 parameters with 10 classes)."""
-    pixels = _pixels_left(feature_shape, 2)
+    pixels = pixels_left(feature_shape, 2)
     return nn.Sequential(
         nn.Conv2d(feature_shape[0], 16, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2),

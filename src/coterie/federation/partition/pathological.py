@@ -10,7 +10,7 @@ from pydantic import Field
 from coterie.errors import CoterieError
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.partition.rule import register_rule
-from coterie.federation.partition.shares import ShareRule, deal
+from coterie.federation.partition.shares import ShareRule, deal, require_classes
 
 
 @register_rule
@@ -35,8 +35,7 @@ class Pathological(ShareRule):
             CoterieError: more classes a client than there are, too few clients to hold every class, or a
                 class too small for its owners.
         """
-        if examples.task != "classification":
-            raise CoterieError(f"The rule pathological needs classes, but {examples.name!r} is a regression: use iid.")
+        require_classes(self.rule, examples)
         rows = generator.permutation(rows)
         labels = examples.labels[rows]
         totals = np.bincount(labels, minlength=examples.classes)

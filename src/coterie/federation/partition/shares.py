@@ -57,33 +57,48 @@ class ShareRule(SplitRule):
     every client's share is split. With ``test: official`` the training set is divided and the test set follows:
     of each class every client gets the part that it has of the training set.
 
-    Shares are disjoint and complete: every example goes to exactly one client.
+    Shares are disjoint and, unless a rule says otherwise, complete: every example goes to exactly one client.
     """
 
     clients: int = Field(ge=1, description="number of clients K")
 
     def share(self, examples: Examples, rows: Rows, generator: np.random.Generator) -> list[Rows]:
-        """Divide ``rows`` among the clients; every row goes to exactly one client."""
+        """Divide ``rows`` among the clients; no row goes to two of them."""
         raise NotImplementedError
+
+    def pool(self, examples: Examples, sizes: Sizes) -> Rows:
+        """The rows to divide: all, or the official training set where the official test set follows.
+
+        Raises:
+            CoterieError: there is no official test set.
+        """
+        if sizes.test != "official":
+            return examples.all_rows
+        if examples.boundary is None:
+            raise CoterieError(f"{examples.name!r} has no official test set: give test as a fraction such as 0.2.")
+        return examples.train_rows
 
     def divide(self, examples: Examples, sizes: Sizes, generator: np.random.Generator) -> Division:
         """Shares, then splits; see the class."""
-        official = sizes.test == "official"
-        if official and examples.boundary is None:
-            raise CoterieError(f"{examples.name!r} has no official test set: give test as a fraction such as 0.2.")
-        rows = examples.train_rows if official else examples.all_rows
+        rows = self.pool(examples, sizes)
         if self.clients > len(rows):
             raise CoterieError(
                 f"{self.clients:,} clients cannot share the {len(rows):,} examples of {examples.name!r}: "
                 "ask for fewer clients."
             )
-        shares = [generator.permutation(share) for share in self.share(examples, rows, generator)]
-        names = client_names(self.clients)
+        return self.divided(examples, sizes, rows, self.share(examples, rows, generator), generator)
+
+    def divided(
+        self, examples: Examples, sizes: Sizes, rows: Rows, shares: list[Rows], generator: np.random.Generator
+    ) -> Division:
+        """Split every client's share of ``rows`` in three."""
+        shares, names = [generator.permutation(share) for share in shares], client_names(self.clients)
         train, validation, test = self.split(examples, shares, names, sizes)
-        if official:
+        if sizes.test == "official":
             classes, strata = _strata(examples)
             owned = np.stack([np.bincount(strata[share], minlength=classes) for share in shares])
-            test = follow(owned, generator.permutation(examples.test_rows), strata, names)
+            totals = np.bincount(strata[rows], minlength=classes)
+            test = follow(owned, totals, generator.permutation(examples.test_rows), strata, names)
         return Division(train, validation, test)
 
 
@@ -92,6 +107,16 @@ def _strata(examples: Examples) -> tuple[int, Rows]:
     if examples.task == "classification":
         return examples.classes, examples.labels
     return 1, np.zeros(len(examples), dtype=np.int64)
+
+
+def require_classes(rule: str, examples: Examples) -> None:
+    """Refuse a regression, which has no classes to divide by.
+
+    Raises:
+        CoterieError: ``examples`` are a regression.
+    """
+    if examples.task != "classification":
+        raise CoterieError(f"The rule {rule} needs classes, but {examples.name!r} is a regression: use iid.")
 
 
 def split_counts(name: str, n: int, sizes: Sizes) -> tuple[int, int, int]:
@@ -175,11 +200,14 @@ def deal(counts: Rows, rows: Rows, labels: Rows) -> list[Rows]:
     return [np.concatenate(share) for share in shares]
 
 
-def follow(owned: Rows, rows: Rows, strata: Rows, names: Sequence[str]) -> list[Rows]:
+def follow(owned: Rows, totals: Rows, rows: Rows, strata: Rows, names: Sequence[str]) -> list[Rows]:
     """Divide the test rows so that each client has the part of each class that it owns of the training set.
+
+    What nobody owns of the training set is left unused of the test set, too.
 
     Args:
         owned: training examples by client and class, ``(K, C)``.
+        totals: training examples by class, owned or not, ``(C,)``.
         rows: shuffled test rows.
         strata: class of every row of the source.
         names: client names, for messages.
@@ -187,14 +215,18 @@ def follow(owned: Rows, rows: Rows, strata: Rows, names: Sequence[str]) -> list[
     Raises:
         CoterieError: a client cannot get a single test example.
     """
-    available = np.bincount(strata[rows], minlength=owned.shape[1])
-    counts = np.stack(
-        [
-            allocate(int(n) if of.any() else 0, of, np.full(len(of), n))
-            for n, of in zip(available, owned.T, strict=True)
-        ],
-        axis=1,
-    )
+    available = np.bincount(strata[rows], minlength=owned.shape[1]) * owned.sum(0) // np.maximum(totals, 1)
+    counts = np.zeros_like(owned)
+    behind = np.zeros(len(owned))
+    for c, n in enumerate(available):
+        quota = n * owned[:, c] / max(1, owned[:, c].sum())
+        counts[:, c] = np.floor(quota)
+        behind += quota - counts[:, c]
+        # What rounding leaves goes to the claimants who have lost most of it so far: sizes stay in proportion
+        claims = np.flatnonzero(quota > counts[:, c])
+        chosen = claims[np.argsort(-behind[claims], kind="stable")][: n - counts[:, c].sum()]
+        counts[chosen, c] += 1
+        behind[chosen] -= 1
     for i in np.flatnonzero(counts.sum(1) == 0).tolist():
         c = int(np.argmax(owned[i]))
         donors = np.where(counts.sum(1) > 1, counts[:, c], 0)
