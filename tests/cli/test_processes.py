@@ -162,3 +162,73 @@ def test_a_method_of_the_script_that_runs_stays_in_its_process(tmp_path: Path, m
     built = experiment(tmp_path, "processes=2")
     monkeypatch.setattr(type(built.plan.systems[-1].method), "__module__", "__main__")
     assert processes.how_many(built, 6)[0] == 1
+
+
+SCRIPT = """\
+import coterie
+{imports}
+result = coterie.run(
+    {{
+        "name": "script",
+        "federation": {{"source": "digits", "partition": {{"rule": "rotation", "clients": 3}}, "train": 8, "test": 10}},
+        "model": {{"name": "narrow", "width": 4}},
+        "training": {{"epochs": 1, "batch_size": 4}},
+        "algorithms": ["local", "fedavg"],
+        "rounds": 2, "report": "last", "processes": 2,
+    }},
+    output="out",
+)
+print(sorted(row["algorithm"] for row in result.rows))
+"""
+
+FACTORY = """\
+from torch import nn
+from coterie.models.factory import model
+
+@model("narrow")
+def narrow(feature_shape, classes, width=2):
+    "A narrow network."
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, classes))
+"""
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_registered_model_is_found_in_every_process(apart: bool, tmp_path: Path) -> None:
+    """Registered in a module that the script imports, or in the script itself, which has no guard against import."""
+    (tmp_path / "nets.py").write_text(FACTORY)
+    (tmp_path / "script.py").write_text(SCRIPT.format(imports="import nets" if apart else FACTORY))
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['fedavg', 'local']\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("seconds", [0.0, 0.7])
+def test_a_signal_while_workers_start_is_a_stop(number: int, code: int, seconds: float, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(LONGER)
+    words = [sys.executable, "-m", "coterie", "run", "tiny.yaml", "--output", "out"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while len(children(process)) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(seconds)
+        for worker in children(process):
+            os.kill(worker, number)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert errors == "Stopped after saving; continue with: coterie resume out\n"
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
+def test_ctrl_c_before_anything_has_begun_is_one_line(seconds: float, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(LONGER)
+    words = [sys.executable, "-m", "coterie", "run", "tiny.yaml", "--output", "out"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "Error" not in errors
