@@ -34,7 +34,7 @@ app = typer.Typer(
     help=(
         "Personalised federated learning in which every client ends better off than alone.\n\n"
         "[bold]coterie run[/] trains the quickstart: rotated digits, four methods, three seeds, "
-        "about a minute. "
+        "one to two minutes. "
         "[bold]coterie presets[/] lists the experiments of the papers."
     ),
 )
