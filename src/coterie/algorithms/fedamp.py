@@ -46,12 +46,11 @@ class FedAMP(Algorithm):
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """Mix the models of the cohort, send each client its u_i, keep what comes back."""
-        own = server.w[cohort]
-        distances = squared_distances(tensor for _, tensor in own.parameters())
+        distances = squared_distances(tensor for _, tensor in server.w[cohort].parameters())
         xi = attention(distances, self.sigma, self.alpha, relative=self.sigma_relative)
         server.xi[cohort] = 0.0
         server.xi[cohort.unsqueeze(1), cohort.unsqueeze(0)] = xi.cpu()
-        up = server.ask(self.local_update, cohort, u=mixture(xi, own))
+        up = server.ask(self.local_update, cohort, u=mixture(xi, server.w[cohort]))
         server.w[up.clients] = up.w
 
     def local_update(self, site: Site, u: Models) -> Mapping[str, Any]:
