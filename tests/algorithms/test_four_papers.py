@@ -17,21 +17,25 @@ from torch import Tensor
 from coterie.contract import make_algorithm
 from coterie.engines import Participation
 from coterie.federation.federation import Federation
-from coterie.models import Models
+from coterie.models import Models, stack_candidates
 from coterie.training import TrainingSettings
 from toys import (
+    BATCHES,
     FULL_BATCH,
+    LINEAR,
     LOCATION,
     MLP,
+    NORMED,
     Recording,
     alike,
     classified,
     located,
+    models_like,
     personal,
     run,
     simulation,
     state,
-)  # fmt: skip
+)
 
 B = [[4.0, 0.0], [0.0, 8.0]]
 TWO = located(B, [1, 3])
@@ -464,3 +468,439 @@ def test_pgfed_keeps_momentum_from_round_to_round() -> None:
     close(state(sim, "momentum").flat(), v)
     close(personal(sim), w - 0.5 * v)
     close(personal(played("pgfed", 2, mu=0.0, momentum=0.5)), w - 0.5 * (w - b))
+
+
+# --- FedeRiCo ----------------------------------------------------------------------------------------------------
+
+PHI = [[1.0, 1.0], [-1.0, 3.0]]
+PHI3 = [[1.0, 1.0], [-1.0, 3.0], [0.5, 4.0]]
+CALM = {"loss_scale": "mean"}
+
+
+def rico(
+    rounds: int = 1, federation: Federation = TWO, variant: str = "decentralised", phi: Any = PHI, **options: Any
+) -> Recording:
+    """A simulation that begins with the models ``phi``, asks everybody and has losses of moderate size."""
+    sim = begun("federico", rounds, federation, variant, **{"neighbours": 10, **CALM, **options})
+    sim.server.phi = models_like(sim, phi)
+    return sim
+
+
+def losses_of(phi: Tensor, b: Any) -> Tensor:
+    """f_i(phi_j), ``(K, K)``."""
+    return (torch.tensor(b, dtype=torch.float64)[:, None] - phi[None]).square().sum(2) / 2
+
+
+def rounds_of(sim: Recording, b: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Every round's losses of all models at its beginning, and the weights after it."""
+    losses, weights = [], []
+    while not sim.finished:
+        losses.append(losses_of(sim.server.phi.flat(), b))
+        sim.advance()
+        weights.append(sim.algorithm.relations(sim.server)["w"].clone())
+    return losses, weights
+
+
+def asked_of(sim: Recording, method: str = "local_update") -> list[Tensor]:
+    """B_i of every round."""
+    return [call.received["index"] for call in sim.calls if call.method == method]
+
+
+@pytest.mark.parametrize(
+    ("options", "factor"),
+    [
+        ({"loss_scale": "mean"}, [1.0, 1.0, 1.0]),
+        ({"loss_scale": "sum"}, [1.0, 3.0, 2.0]),
+        ({"loss_scale": "tempered", "tau": 5.0}, [0.2, 0.6, 0.4]),
+    ],
+)
+def test_federico_central_posterior_is_the_softmax_of_accumulated_losses(
+    options: dict[str, Any], factor: list[float]
+) -> None:
+    """w^t ~ w^(t-1) exp(-loss), from w^0 = 1 / K."""
+    sim = rico(4, THREE, "central", PHI3, **options)
+    losses, weights = rounds_of(sim, B3)
+    total, prior = torch.zeros(3, 3, dtype=torch.float64), torch.full((3, 3), 1 / 3, dtype=torch.float64)
+    for loss, w in zip(losses, weights, strict=True):
+        scaled = loss * torch.tensor(factor, dtype=torch.float64).unsqueeze(1)
+        total = total + scaled
+        close(w, (-total).softmax(1))
+        prior = prior * (-scaled).exp()
+        prior = prior / prior.sum(1, keepdim=True)
+        close(w, prior, 1e-9, 1e-12)
+    assert not torch.allclose(weights[0], weights[-1], atol=1e-3)
+
+
+def test_federico_central_m_step() -> None:
+    # Phi_j <- Phi_j - eta sum_i (n_i / n) w_ij (phi_j - b_i) with the weights of this round's E step
+    sim = rico(1, TWO, "central", owner_lr=0.2)
+    sim.advance()
+    phi, b = torch.tensor(PHI, dtype=torch.float64), torch.tensor(B, dtype=torch.float64)
+    w = (-losses_of(phi, B)).softmax(1)
+    share = torch.tensor([0.25, 0.75], dtype=torch.float64)
+    gradient = torch.stack([sum(share[i] * w[i, j] * (phi[j] - b[i]) for i in range(2)) for j in range(2)])
+    close(sim.server.phi.flat(), phi - 0.2 * gradient)
+
+
+def test_federico_central_weighs_those_that_answered() -> None:
+    sim = rico(1, THREE, "central", PHI3, owner_lr=0.2, absent={1: ("client-0",)})
+    sim.advance()
+    phi, b = torch.tensor(PHI3, dtype=torch.float64), torch.tensor(B3, dtype=torch.float64)
+    w = (-losses_of(phi, B3)).softmax(1)
+    share = {1: 3 / 5, 2: 2 / 5}
+    gradient = torch.stack([sum(p * w[i, j] * (phi[j] - b[i]) for i, p in share.items()) for j in range(3)])
+    close(sim.server.phi.flat(), phi - 0.2 * gradient)
+    close(sim.server.w[0], [1 / 3] * 3)
+
+
+def test_federico_with_beta_one_uses_the_latest_losses_only() -> None:
+    losses, weights = rounds_of(rico(4, THREE, phi=PHI3, beta=1.0), B3)
+    for loss, w in zip(losses, weights, strict=True):
+        close(w, (-loss).softmax(1))
+
+
+@pytest.mark.parametrize("init", ["first_observation", "zero"])
+def test_federico_tracks_losses_by_a_moving_average(init: str) -> None:
+    """beta multiplies the new loss; the average begins at the first loss, or at zero."""
+    losses, weights = rounds_of(rico(4, THREE, phi=PHI3, beta=0.3, init=init), B3)
+    tracked = losses[0] if init == "first_observation" else torch.zeros(3, 3, dtype=torch.float64)
+    for loss, w in zip(losses, weights, strict=True):
+        tracked = 0.7 * tracked + 0.3 * loss
+        close(w, (-tracked).softmax(1))
+
+
+def test_federico_decentralised_may_accumulate() -> None:
+    losses, weights = rounds_of(rico(3, THREE, phi=PHI3, tracking="accumulated"), B3)
+    total = torch.zeros(3, 3, dtype=torch.float64)
+    for loss, w in zip(losses, weights, strict=True):
+        total = total + loss
+        close(w, (-total).softmax(1))
+
+
+@pytest.mark.parametrize("tracking", ["ema", "accumulated"])
+@pytest.mark.parametrize("init", ["first_observation", "zero"])
+def test_federico_losses_that_are_not_renewed_keep_counting(init: str, tracking: str) -> None:
+    """L^_ij moves on with the last l_ij of every model that is known, asked for or not."""
+    beta = 0.3
+    sim = rico(6, THREE, phi=PHI3, neighbours=1, epsilon=0.5, beta=beta, init=init, tracking=tracking)
+    losses, weights = rounds_of(sim, B3)
+    asked = asked_of(sim)
+    last = np.zeros((3, 3))
+    tracked, known = np.zeros((3, 3)), np.full((3, 3), init == "zero")
+    stale = 0
+    for loss, w, index in zip(losses, weights, asked, strict=True):
+        for i in range(3):
+            members = index[i].tolist()
+            assert members[0] == i
+            for j in range(3):
+                if j in members:
+                    last[i, j] = loss[i, j]
+                elif known[i, j]:
+                    stale += 1
+                else:
+                    continue
+                if tracking == "accumulated":
+                    tracked[i, j] += last[i, j]
+                elif known[i, j]:
+                    tracked[i, j] = (1 - beta) * tracked[i, j] + beta * last[i, j]
+                else:
+                    tracked[i, j] = last[i, j]
+                known[i, j] = True
+        expected = torch.where(torch.tensor(known), -torch.tensor(tracked), -torch.inf).softmax(1)
+        close(w, expected)
+        close(w.sum(1), [1.0] * 3)
+    assert stale > 3
+    close(state(sim, "tracked"), tracked)
+    close(state(sim, "last"), last)
+
+
+def test_federico_gives_no_weight_to_models_it_has_never_seen_unless_they_begin_at_zero() -> None:
+    for init in ("first_observation", "zero"):
+        sim = rico(1, THREE, phi=PHI3, neighbours=1, init=init)
+        sim.advance()
+        (index,) = asked_of(sim)
+        unseen = torch.ones(3, 3, dtype=torch.bool).scatter(1, index, False)
+        if init == "zero":  # a loss of zero looks perfect
+            assert (sim.server.w[unseen] > sim.server.w.amax(1) - 1e-12).all()
+        else:
+            assert not sim.server.w[unseen].any()
+
+
+def test_federico_weights_do_not_see_a_constant_in_the_losses() -> None:
+    """Another target in data that no model can explain adds the same to all of a client's losses."""
+    plain = rico(3, THREE, phi=PHI3, step="gradient", owner="sgd")
+    shifted = rico(3, THREE, phi=PHI3, step="gradient", owner="sgd")
+    original = shifted.algorithm.scaled  # type: ignore[attr-defined]
+    constants = torch.tensor([[1000.0], [-50.0], [0.25]], dtype=torch.float64)
+    object.__setattr__(shifted.algorithm, "scaled", lambda site, loss: original(site, loss) + constants[site.clients])
+    run(plain)
+    run(shifted)
+    close(shifted.server.w, plain.server.w, 1e-9, 1e-11)
+    close(shifted.server.phi.flat(), plain.server.phi.flat(), 1e-9, 1e-11)
+
+
+def test_federico_large_losses_do_not_overflow() -> None:
+    far = located([[4e4, 0.0], [0.0, 8e4]], [1, 3])
+    sim = rico(2, far, phi=[[0.0, 0.0], [1.0, 1.0]], loss_scale="sum")
+    run(sim)
+    close(sim.server.w.sum(1), [1.0, 1.0])
+    assert sim.server.phi.finite().all()
+
+
+def test_federico_equal_losses_share_the_weight() -> None:
+    sim = rico(1, THREE, phi=[PHI[0]] * 3)
+    sim.advance()
+    close(sim.server.w, [[1 / 3] * 3] * 3)
+
+
+@pytest.mark.parametrize("model", [MLP, NORMED])
+@pytest.mark.parametrize("training", [MOMENTUM, replace(MOMENTUM, optimizer="adam", lr=0.01)], ids=["sgd", "adam"])
+def test_federico_without_neighbours_is_local(training: TrainingSettings, model: Any) -> None:
+    settings = {"training": training}
+    federation = classified((7, 4, 9, 5))
+    sim = played("federico", 3, federation, model=model, settings=settings, neighbours=0, init_models="common")
+    alone = played("local", 3, federation, model=model, settings=settings)
+    close(sim.server.w, torch.eye(4), 0, 0)
+    close(personal(sim), personal(alone), 0, 1e-12)
+    assert all(len(set(index[:, 0].tolist())) == 4 and index.shape[1] == 1 for index in asked_of(sim))
+    ours, theirs = sim.report_models(), alone.report_models()
+    for name in ours.layout.buffers:
+        close(ours.tensors[name].flatten(), theirs.tensors[name].flatten(), 0, 1e-12)
+    assert bytes_of(sim, "peer") in ([], [0] * 4)
+
+
+def test_federico_one_hot_weights_give_local_updates() -> None:
+    """Far apart, the sum of squares leaves each client with its own model."""
+    far = located([[40.0, 0.0], [0.0, 80.0], [-90.0, -10.0]], [2, 3, 2])
+    start = [[30.0, 0.0], [0.0, 60.0], [-60.0, 0.0]]
+    sim = rico(3, far, phi=start, loss_scale="sum", lr=0.1)
+    run(sim)
+    close(sim.server.w, torch.eye(3))
+    b = torch.tensor([[40.0, 0.0], [0.0, 80.0], [-90.0, -10.0]], dtype=torch.float64)
+    close(personal(sim), b + 0.9**3 * (torch.tensor(start, dtype=torch.float64) - b))
+
+
+def used_weights(sim: Recording) -> Tensor:
+    """w_ib of the models that were asked for in the last round, ``(K, K)``, zero elsewhere."""
+    call = [call for call in sim.calls if call.method == "local_update"][-1]
+    table = torch.zeros(sim.K, sim.K, dtype=torch.float64)
+    for client, index, used in zip(
+        call.site.clients.tolist(), call.received["index"], call.returned["used"], strict=True
+    ):
+        table[client, index] = used
+    return table
+
+
+@pytest.mark.parametrize("lr", [0.5, 0.125])
+def test_federico_owners_step_with_copies(lr: float) -> None:
+    # two epochs: copy_ib = phi_b + q (b_i - phi_b), q = 1 - (1 - lr)^2
+    sim = rico(1, THREE, phi=PHI3, lr=lr, epochs=2)
+    sim.advance()
+    phi, b = torch.tensor(PHI3, dtype=torch.float64), torch.tensor(B3, dtype=torch.float64)
+    w, q = (-losses_of(phi, B3)).softmax(1), 1 - (1 - lr) ** 2
+    close(used_weights(sim), w)
+    moved = phi.clone()
+    for owner in range(3):
+        total = sum(w[i, owner] * (phi[owner] - (phi[owner] + q * (b[i] - phi[owner]))) for i in range(3))
+        moved[owner] = phi[owner] - total / max(1.0, float(w[:, owner].sum()))
+    assert float(w.sum(0).max()) > 1 > float(w.sum(0).min()) > 0.01  # both cases of max(1, .)
+    close(sim.server.phi.flat(), moved)
+
+
+def gradient_sums(phi: Tensor, w: Tensor, b: Any) -> Tensor:
+    """sum_i w_ib grad f_i(phi_b) of every owner b."""
+    targets = torch.tensor(b, dtype=torch.float64)
+    return torch.stack([sum(w[i, o] * (phi[o] - targets[i]) for i in range(len(b))) for o in range(len(b))])
+
+
+def test_federico_owners_step_with_gradients() -> None:
+    sim = rico(2, THREE, phi=PHI3, step="gradient", owner="sgd", owner_lr=0.2)
+    phi = torch.tensor(PHI3, dtype=torch.float64)
+    while not sim.finished:
+        sim.advance()
+        phi = phi - 0.2 * gradient_sums(phi, used_weights(sim), B3)
+        close(sim.server.phi.flat(), phi)
+
+
+def test_federico_owners_adam_is_kept_and_skips_models_of_no_weight() -> None:
+    """Each owner's Adam is that of torch, which does nothing in a round without weight."""
+    start = [[3.9, 0.1], [0.0, 8.0], [40.0, 40.0]]  # client 2's model is of use to nobody, itself included
+    sim = rico(6, THREE, phi=start, neighbours=10, step="gradient", owner="adam", owner_lr=0.05)
+    own = [torch.tensor(row, dtype=torch.float64, requires_grad=True) for row in start]
+    optimisers = [torch.optim.Adam([parameter], lr=0.05) for parameter in own]
+    masses = []
+    while not sim.finished:
+        before = sim.server.phi.flat()
+        sim.advance()
+        w = used_weights(sim)
+        for owner, gradient in enumerate(gradient_sums(before, w, B3)):
+            if float(w[:, owner].sum()) >= 1e-3:
+                own[owner].grad = gradient
+                optimisers[owner].step()
+        close(sim.server.phi.flat(), torch.stack([parameter.detach() for parameter in own]))
+        masses.append(w.sum(0))
+    assert all(float(mass[2]) < 1e-3 <= float(mass[:2].min()) for mass in masses)
+    close(sim.server.phi.flat()[2], start[2], 0, 0)
+    assert sim.server.steps.tolist() == [6, 6, 0]
+
+
+@pytest.mark.parametrize("step", ["epochs", "gradient"])
+@pytest.mark.parametrize(("mass", "moves"), [(0.9e-3, False), (1.1e-3, True)])
+def test_federico_a_model_of_hardly_any_weight_stays(mass: float, moves: bool, step: str) -> None:
+    sim = rico(step=step, owner="sgd")
+    change = models_like(sim, [[1.0, 2.0], [1.0, 2.0]])
+    sim.algorithm.owner_step(sim.server, change, torch.tensor([mass, 1.0], dtype=torch.float64))  # type: ignore[attr-defined]
+    rate = 1.0 if step == "epochs" else 0.01
+    moved = torch.tensor(PHI, dtype=torch.float64) - sim.server.phi.flat()
+    close(moved, [[rate * mass * moves, 2 * rate * mass * moves], [rate, 2 * rate]])
+
+
+def test_federico_models_of_absent_clients_are_asked_for_and_trained() -> None:
+    sim = rico(1, THREE, phi=PHI3, absent={1: ("client-2",)})
+    sim.advance()
+    phi, b = torch.tensor(PHI3, dtype=torch.float64), torch.tensor(B3, dtype=torch.float64)
+    w = (-losses_of(phi, B3)).softmax(1)
+    moved = phi.clone()
+    for owner in range(3):
+        mass = float(w[:2, owner].sum())
+        moved[owner] -= sum(w[i, owner] * 0.5 * (phi[owner] - b[i]) for i in range(2)) / max(1.0, mass)
+    close(sim.server.phi.flat(), moved)
+    assert sim.server.met.tolist() == [True, True, False]
+    offer = sim.algorithm.offer(sim.server, torch.tensor([2]))
+    close(offer["weights"], [[1.0]])  # who has not taken part predicts with its own model
+    assert offer["phi"].index.tolist() == [[2]]
+
+
+def test_federico_identical_clients_have_symmetric_weights() -> None:
+    sim = played("federico", 3, alike(4), model=MLP, init_models="common", neighbours=10, epochs=2)
+    close(sim.server.w, [[0.25] * 4] * 4)
+    close(sim.server.phi.flat(), sim.server.phi.flat()[:1].expand(4, -1))
+
+
+def test_federico_one_client_is_local() -> None:
+    for variant, options in (("decentralised", {}), ("central", {"owner_lr": 0.5})):
+        sim = played("federico", 3, located([[4.0, 8.0]]), variant, **options)
+        close(sim.server.w, [[1.0]])
+        close(personal(sim), [[3.5, 7.0]])
+
+
+def test_federico_asks_itself_and_others_once_each() -> None:
+    sim = played("federico", 8, classified((7, 4, 9, 5, 6)), model=LINEAR, neighbours=2, settings={"training": BATCHES})
+    for index in asked_of(sim):
+        assert index[:, 0].tolist() == [0, 1, 2, 3, 4]
+        assert index.shape == (5, 3)
+        assert all(len(set(row)) == 3 for row in index.tolist())
+
+
+def test_federico_without_exploring_asks_whom_it_trusts() -> None:
+    """In the first round ties are broken at random; then the best known others come first."""
+    sim = rico(4, located([*B3, [3.0, 1.0]]), phi=[*PHI3, [2.0, 2.0]], neighbours=2, epsilon=0.0)
+    before = sim.server.w.clone()
+    while not sim.finished:
+        sim.advance()
+        index = asked_of(sim)[-1]
+        for i in range(4):
+            others = [j for j in range(4) if j != i]
+            asked = index[i, 1:].tolist()
+            assert sorted(before[i, asked].tolist()) == sorted(before[i, others].tolist())[-2:]
+        before = sim.server.w.clone()
+
+
+# --- FedeRiCo: traffic, prediction, batch statistics -------------------------------------------------------------
+
+
+def test_federico_books_each_transfer_once_at_both_ends() -> None:
+    """A model to the asker and a change back to its owner; what a client asks of itself is free."""
+    rounds, d = 5, 2 * 8
+    sim = rico(rounds, located([*B3, [3.0, 1.0]]), phi=[*PHI3, [2.0, 2.0]], neighbours=1, epsilon=1.0)
+    expected = np.zeros(4, dtype=np.int64)
+    for number in range(rounds):
+        sim.advance()
+        for i, (own, other) in enumerate(asked_of(sim)[number].tolist()):
+            assert own == i != other
+            expected[[i, other]] += 2 * d
+    assert bytes_of(sim, "peer") == expected.tolist()
+    assert len(set(expected.tolist())) > 1  # owners that were asked more often carry more
+    assert expected.sum() == rounds * 4 * 2 * 2 * d
+    assert bytes_of(sim, "down") == bytes_of(sim, "up") == []
+
+
+def weighted_offer(sim: Recording) -> tuple[Tensor, Tensor]:
+    """The weights with which clients predict, ``(K, K)``, by hand: those below 1e-3 of the largest are left out."""
+    w = sim.server.w
+    kept = torch.where(w >= 1e-3 * w.amax(1, keepdim=True), w, 0.0)
+    return kept / kept.sum(1, keepdim=True), sim.server.phi.flat()
+
+
+def test_federico_predicts_the_mean_of_outputs_in_regression() -> None:
+    sim = rico(2, THREE, phi=PHI3)
+    sim.advance()
+    evaluations = sim.advance().evaluations["test"]
+    w, phi = weighted_offer(sim)
+    assert int((w > 1e-3).sum()) > 4  # real mixtures among them
+    error = w @ phi - torch.tensor(B3, dtype=torch.float64)
+    close(evaluations["mse"], error.square().mean(1))
+    close(evaluations["mae"], error.abs().mean(1))
+
+
+def test_federico_predicts_the_mean_of_probabilities_in_classification() -> None:
+    federation = classified((7, 4, 9, 5), validation=20)
+    sim = begun("federico", 3, federation, model=LINEAR, neighbours=10, lr=0.5, **CALM)
+    evaluations = run(sim)[-1].evaluations["test"]
+    w, _ = weighted_offer(sim)
+    assert float(w.max()) < 0.9
+    for client in range(4):
+        x, y = federation.test.client(client)
+        outputs = [
+            sim.stack.forward({n: t[j : j + 1] for n, t in sim.server.phi.tensors.items()}, x[None])[0]
+            for j in range(4)
+        ]
+        mean = sum(w[client, j] * outputs[j].softmax(-1) for j in range(4))
+        close(evaluations["accuracy"][client], (mean.argmax(-1) == y).double().mean())
+        close(evaluations["loss"][client], -mean.gather(1, y[:, None]).log().mean(), 1e-9, 1e-9)
+
+
+def test_federico_leaves_negligible_models_out_of_the_prediction() -> None:
+    sim = rico(1, THREE, phi=PHI3)
+    sim.advance()
+    sim.server.w = torch.tensor([[0.6, 0.4, 1e-9], [1.0, 0.0, 0.0], [5e-4, 0.0, 0.9995]], dtype=torch.float64)
+    offer = sim.algorithm.offer(sim.server, torch.arange(3))
+    table = torch.zeros(3, 3, dtype=torch.float64).scatter_add_(1, offer["phi"].index, offer["weights"])
+    close(table, [[0.6, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    assert offer["phi"].index.shape == (3, 2)
+
+
+def test_federico_batch_statistics_of_an_owners_model_move() -> None:
+    """They are the mean of those of the copies, by weight, and of the same type."""
+    federation = classified((7, 4, 9))
+    sim = begun("federico", 1, federation, model=NORMED, neighbours=10, lr=0.1, **CALM)
+    before = sim.server.phi.clone()
+    sim.advance()
+    call, w = sim.calls[-1], used_weights(sim)
+    index, moved = call.received["index"], 0
+    for name in before.layout.buffers:
+        old, new = before.tensors[name], sim.server.phi.tensors[name]
+        assert new.dtype == old.dtype
+        assert not torch.equal(new, old)
+        if not new.is_floating_point():
+            assert new.tolist() == [1] * 3
+            continue
+        copies = call.returned["change"].tensors[name]
+        for owner in range(3):
+            slots = [(i, index[i].tolist().index(owner)) for i in range(3)]
+            mean = sum(w[i, owner] * copies[i, slot] for i, slot in slots) / w[:, owner].sum()
+            close(new[owner], mean)
+            moved += 1
+    assert moved == 6
+
+
+def test_federico_copies_hold_what_fit_returns() -> None:
+    """phi_b - copy in the parameters, and the copy's batch statistics."""
+    sim = begun("federico", 1, classified((7, 4, 9)), model=NORMED, neighbours=1, lr=0.1, epochs=2, **CALM)
+    sim.advance()
+    call = sim.calls[-1]
+    phi = call.received["phi"]
+    copies = [call.site.fit(phi.candidate(slot)).models for slot in range(2)]
+    for name, change in call.returned["change"].tensors.items():
+        fitted = stack_candidates(copies).tensors[name]
+        close(change, fitted if name in phi.layout.buffers else phi.tensors[name] - fitted)
