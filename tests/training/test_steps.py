@@ -7,11 +7,25 @@ from typing import Any
 
 import pytest
 import torch
-from plain import EXACT, RAGGED, SHAPES, B, assert_rows, assert_same, plain_fit, plan_of, ragged, stack_of
+from plain import (
+    EXACT,
+    RAGGED,
+    SHAPES,
+    B,
+    assert_rows,
+    assert_same,
+    batches_of,
+    plain_fit,
+    plan_of,
+    ragged,
+    stack_of,
+    torch_optimiser,
+)
 
 from coterie.contract import LocalContext, Site
-from coterie.models import Stack
+from coterie.models import Stack, module_of
 from coterie.training import TrainingSettings, cross_entropy, own_steps
+from coterie.training.keys import client_keys
 from coterie.training.optimiser import Optimiser
 
 MOMENTUM = TrainingSettings(epochs=2, batch_size=B, lr=0.1, momentum=0.9, weight_decay=0.05)
@@ -160,3 +174,118 @@ def test_clipping_is_by_row() -> None:
     for row in range(3):
         for tensor, clipped in zip(theta.values(), expected[row], strict=True):
             torch.testing.assert_close(-tensor[row], clipped, **EXACT)
+
+
+# --- momentum that stays, and models that stay -------------------------------------------------------------------
+
+PERSISTENT = [
+    replace(MOMENTUM, weight_decay=0.0),
+    MOMENTUM,
+    replace(MOMENTUM, nesterov=True),
+    replace(MOMENTUM, momentum=0.0),
+]
+
+
+@pytest.mark.parametrize("settings", PERSISTENT, ids=["momentum", "decay", "nesterov", "none"])
+@pytest.mark.parametrize("counts", [RAGGED, (2, B, 3 * B + 1), (6, 6, 6)], ids=["ragged", "ascending", "equal"])
+def test_momentum_goes_on_in_the_next_loop(settings: TrainingSettings, counts: tuple[int, ...]) -> None:
+    """Two loops from models of their own are one ``torch.optim.SGD`` whose parameters are overwritten in between."""
+    stack = stack_of("mlp")
+    site = site_of(stack, settings, counts)
+    starts = [stack.initial(seed, site.k, distinct=True) for seed in (4, 5)]
+    momentum, ends, between = starts[0].zeros(), [], []
+    for start, batches in zip(starts, ("one", "two"), strict=True):
+        theta = start
+        for step in site.steps(batches=batches, momentum=momentum):
+            theta = step.update(theta, site.gradient(theta, step))
+        ends.append(theta.clone())
+        between.append(momentum.clone())
+    for row in range(site.k):
+        module = module_of(stack, starts[0], row).train()
+        optimiser = torch_optimiser(list(module.parameters()), settings)
+        for number, batches in enumerate(("one", "two")):
+            with torch.no_grad():
+                for name, parameter in module.named_parameters():
+                    parameter.copy_(starts[number].tensors[name][row])
+            keys = client_keys(0, site.names, 1, f"batches:{batches}")
+            for positions in batches_of(plan_of(site.train, epochs=2, keys=keys), row):
+                inputs, targets = site.train.batch(positions)
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(module(inputs.double()), targets).backward()
+                optimiser.step()
+            for name, parameter in module.named_parameters():
+                torch.testing.assert_close(ends[number].tensors[name][row], parameter.detach(), **EXACT)
+                if settings.momentum:
+                    kept = optimiser.state[parameter].get("momentum_buffer") if counts[row] else None
+                    expected = torch.zeros_like(parameter) if kept is None else kept
+                    torch.testing.assert_close(between[number].tensors[name][row], expected, **EXACT)
+    if settings.momentum:
+        assert bool((momentum.flat() != 0).any(1).eq(torch.tensor(counts) > 0).all())
+    else:
+        assert not momentum.flat().any()
+
+
+def test_momentum_that_is_given_is_used() -> None:
+    """theta - lr (0.9 v + g), where v belongs to the client and not to its place among those that still train."""
+    stack = stack_of("mlp")
+    site = site_of(stack, replace(MOMENTUM, weight_decay=0.0), (2, 7, 4))
+    theta, momentum = stack.initial(4, 3, distinct=True), stack.initial(9, 3, distinct=True)
+    expected = theta.flat() - 0.1 * (0.9 * momentum.flat())
+    for step in site.steps(steps=1, momentum=momentum):
+        gradient = site.gradient(theta, step)
+        expected[step.rows] -= 0.1 * gradient.flat()
+        theta = step.update(theta, gradient)
+    torch.testing.assert_close(theta.flat(), expected, **EXACT)
+
+
+def test_without_it_momentum_starts_at_zero_in_each_loop() -> None:
+    stack = stack_of("mlp")
+    site = site_of(stack, MOMENTUM)
+    start = stack.initial(4, site.k, distinct=True)
+    once, again = start, start
+    for step in site.steps():
+        once = step.update(once, site.gradient(once, step))
+    for step in site.steps(momentum=start.zeros()):
+        again = step.update(again, site.gradient(again, step))
+    assert_same(once, again, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("counts", [RAGGED, (6, 6, 6), (3,)], ids=["ragged", "equal", "one"])
+@pytest.mark.parametrize("name", ["mlp", "normed-cnn"])
+def test_models_that_no_step_returned_are_left_alone(name: str, counts: tuple[int, ...]) -> None:
+    stack = stack_of(name)
+    site = site_of(stack, replace(MOMENTUM, momentum=0.0), counts)
+    start, other = (stack.initial(seed, site.k, distinct=True) for seed in (4, 5))
+    theta, moved, results = start, other, []
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step))
+        moved = step.update(other, site.gradient(other, step))  # from the same models in every step
+        results.append(moved)
+    assert_same(start, stack.initial(4, site.k, distinct=True), rtol=0, atol=0)
+    assert_same(other, stack.initial(5, site.k, distinct=True), rtol=0, atol=0)
+    assert_same(theta, site.fit(start).models)  # and the two paths do not meet
+    (name, *_) = other.tensors
+    assert len({result.tensors[name].data_ptr() for result in results}) == len(results)
+
+
+def test_what_is_kept_of_an_earlier_loop_stays() -> None:
+    stack = stack_of("mlp")
+    site = site_of(stack, MOMENTUM)
+    theta = stack.initial(4, site.k, distinct=True)
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step))
+    kept, copy = theta, theta.clone()
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step))
+    assert_same(kept, copy, rtol=0, atol=0)
+    assert not torch.equal(kept.flat(), theta.flat())
+
+
+def test_a_step_returns_its_own_models() -> None:
+    """What the loop itself returned is changed in place, without a copy for each step."""
+    site = site_of(stack_of("mlp"), MOMENTUM)
+    theta, seen = site.context.stack.initial(4, site.k, distinct=True), set()
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step))
+        seen.add(id(theta))
+    assert len(seen) == 1

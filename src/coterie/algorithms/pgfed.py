@@ -88,7 +88,7 @@ class PGFed(Algorithm):
         """Each batch: alpha_ij <- max(0, alpha_ij - eta_2 (s_j + <gbar, theta_i>)); a step with grad f_i + g_i."""
         g = auxiliary
         if self.beta:
-            keep = torch.where(site.received, self.beta, 0.0).to(site.n.device)
+            keep = (site.received.double() * self.beta).to(site.n.device)
             g = auxiliary * (1.0 - keep) + site.g * keep
             site.g, site.received = g, torch.ones(site.k, dtype=torch.bool)
         return self.train(site, w, g, mean, s, alpha.clone())

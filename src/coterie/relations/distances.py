@@ -139,7 +139,7 @@ def _matrices(blocks: Tensor | Iterable[Tensor]) -> list[Tensor]:
     rows = {tensor.shape[0] for tensor in tensors}
     if len(rows) != 1:
         raise ValueError(f"blocks must have the same number of rows, got {sorted(rows)}")
-    return [tensor.detach().reshape(tensor.shape[0], tensor[:1].numel()) for tensor in tensors]
+    return [tensor.detach().reshape(tensor.shape[0], tensor.shape[1:].numel()) for tensor in tensors]
 
 
 def _chunks(matrices: list[Tensor], rows: int) -> Iterator[Tensor]:

@@ -50,6 +50,7 @@ def inverse_distance_weights(sq_distances: Tensor, topk: int | None = None) -> T
     known = torch.isfinite(distances)
     positive = torch.where(known & (distances > 0), distances, torch.full_like(distances, torch.nan))
     tiny = 1e-12 * positive.nanmedian(dim=1, keepdim=True).values.nan_to_num(nan=1e12)
+    tiny = tiny.clamp(min=torch.finfo(torch.float64).tiny)
     # The smallest distance of a row in units of each other one: at most 1, so that nothing overflows.
     shifted = torch.where(known, distances + tiny, torch.full_like(distances, torch.inf))
     inverse = shifted.amin(dim=1, keepdim=True) / shifted
