@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from cli_helpers import TINY, assert_same_run, coterie, error_of, rows_of
 
-from coterie.experiment import Experiment, resume, session
+from coterie.errors import CoterieError
+from coterie.experiment import Experiment, resume, run, session
 from coterie.runs import RunDirectory, locked
 
 
@@ -90,11 +91,11 @@ def test_a_changed_configuration_is_named(stopped: Path, old: str, new: str, key
 
 
 def test_methods_that_were_taken_out_are_not_in_the_summary(whole: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(whole, tmp_path / "out"))
-    text = (run / "config.yaml").read_text()
+    copy = Path(shutil.copytree(whole, tmp_path / "out"))
+    text = (copy / "config.yaml").read_text()
     start = text.index("algorithms:")
-    (run / "config.yaml").write_text(text[:start] + "algorithms: [local]\n" + text[text.index("rounds:") :])
-    assert [row["algorithm"] for row in resume(run).rows] == ["local"]
+    (copy / "config.yaml").write_text(text[:start] + "algorithms: [local]\n" + text[text.index("rounds:") :])
+    assert [row["algorithm"] for row in resume(copy).rows] == ["local"]
 
 
 def test_what_diverged_is_said_again(tmp_path: Path) -> None:
@@ -172,3 +173,28 @@ def test_the_recipe_is_all_that_results_depend_on(tmp_path: Path) -> None:
         "report=last",
     ):
         assert Experiment(load_config(path, [override])).recipe() != recipe
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.lr=1e300", "training.lr must be at most 1e+30"),
+        ("seeds=[9223372036854775808]", "seeds[0] must be less than"),
+        ("threads=100000", "threads must be at most 1024"),
+        ("absent={9: [client-00]}", "absent names round 9, but there are only 4 rounds."),
+        ("absent={[1]: 2}", "a key must be a name"),
+        ("name=" + "[" * 3000, "not valid YAML"),
+        ("model.hidden=[0]", "a hidden layer has at least one unit, not 0"),
+    ],
+)
+def test_values_out_of_bounds_are_one_sentence(override: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    assert said in error_of(coterie("run", path, "--output", tmp_path / "out", "-s", override))
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    with pytest.raises(CoterieError, match="Cannot write the run directory"):
+        run(path, output="a\0b")

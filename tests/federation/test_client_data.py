@@ -127,3 +127,16 @@ def test_bad_parts_are_refused(fields: dict[str, Any], message: str) -> None:
     good = {"inputs": torch.zeros(5, 2), "targets": torch.zeros(5).long(), "offsets": torch.tensor([0, 2, 5])}
     with pytest.raises(CoterieError, match=message):
         ClientData(**{**good, **fields})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "said"),
+    [
+        ([3, 2], [2, 3], "Client 0 has 3 inputs but 2 targets"),
+        ([3], [1, 2], "inputs of 1 clients and targets of 2"),
+        ([], [], "inputs of 0 clients"),
+    ],
+)
+def test_clients_bring_as_many_targets_as_inputs(inputs: list[int], targets: list[int], said: str) -> None:
+    with pytest.raises(CoterieError, match=said):
+        ClientData.from_clients([torch.zeros(n, 2) for n in inputs], [torch.zeros(n).long() for n in targets])

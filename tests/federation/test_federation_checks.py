@@ -114,3 +114,27 @@ def test_classification_needs_classes(make_federation: Make) -> None:
 def test_no_client_at_all(make_federation: Make) -> None:
     with pytest.raises(CoterieError, match="no client"):
         make_federation().select([]).validate()
+
+
+def test_splits_have_one_shape(make_federation: Make) -> None:
+    federation = make_federation()
+    other = replace(federation.validation, inputs=federation.validation.inputs.repeat(1, 2))
+    with pytest.raises(CoterieError, match=r"validation inputs have the shape \(4,\) but the train inputs \(2,\)"):
+        replace(federation, validation=other).validate()
+
+
+def test_targets_have_the_shape_of_the_task(make_federation: Make) -> None:
+    federation = make_federation()
+    column = replace(federation.test, targets=federation.test.targets[:, None])
+    with pytest.raises(CoterieError, match=r"test targets have the shape .* but \(N,\) is expected"):
+        replace(federation, test=column).validate()
+    with pytest.raises(CoterieError, match=r"train targets have the shape .* but \(N, 3\) is expected"):
+        replace(federation, task="regression").validate()
+
+
+def test_an_index_stays_inside_the_rows(make_federation: Make) -> None:
+    federation = make_federation()
+    index = torch.arange(federation.train.total)
+    index[0] = len(federation.train.inputs)
+    with pytest.raises(CoterieError, match="train index names rows outside"):
+        replace(federation, train=replace(federation.train, index=index)).validate()

@@ -86,7 +86,7 @@ class ScheduleConfig(Section):
 
     rule: Literal["constant", "cosine", "step", "exponential"] = "constant"
     milestones: list[Annotated[float, Field(gt=0)]] | None = None
-    factor: Annotated[float, Field(gt=0)] | None = None
+    factor: Annotated[float, Field(gt=0, le=1e3)] | None = None
 
     @model_validator(mode="after")
     def _fits_the_rule(self) -> ScheduleConfig:
@@ -107,7 +107,7 @@ class TrainingConfig(Section):
     epochs: PositiveInt = 5
     batch_size: PositiveInt = 32
     optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: Annotated[float, Field(gt=0)] = 0.01
+    lr: Annotated[float, Field(gt=0, le=1e30)] = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     nesterov: bool = False

@@ -46,6 +46,8 @@ def check_roster(config: Config, federation: Federation) -> None:
         raise CoterieError(f"participation.clients is {wanted}, but the federation has {federation.k} clients.")
     known = set(federation.names)
     for round, names in config.absent.items():
+        if round > config.rounds:
+            raise CoterieError(f"absent names round {round}, but there are only {config.rounds} rounds.")
         for name in names:
             if name not in known:
                 near = difflib.get_close_matches(name, federation.names, n=1)

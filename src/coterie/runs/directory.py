@@ -67,11 +67,9 @@ class RunDirectory:
             folder = _next_free(Path(root), _safe(name)) if path is None else _explicit(Path(path), overwrite)
             run = cls(folder)
             run.checkpoints.mkdir()
-        except OSError as error:
-            place = path if path is not None else root
-            raise CoterieError(
-                f"Cannot write the run directory {place}: {error.strerror or error}; choose another --output."
-            ) from error
+        except (OSError, ValueError) as error:  # ValueError: a name that no file system can have
+            place, reason = path if path is not None else root, getattr(error, "strerror", None) or error
+            raise CoterieError(f"Cannot write the run directory {place}: {reason}; choose another --output.") from error
         write_json(run.environment, environment())
         return run
 
