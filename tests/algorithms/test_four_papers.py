@@ -5,6 +5,7 @@ As elsewhere, two targets a client make F_k(theta) = |theta - b_k|^2 / 2, so a s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -904,3 +905,24 @@ def test_federico_copies_hold_what_fit_returns() -> None:
     for name, change in call.returned["change"].tensors.items():
         fitted = stack_candidates(copies).tensors[name]
         close(change, fitted if name in phi.layout.buffers else phi.tensors[name] - fitted)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "answer"),
+    [
+        ("feddwa", {}, "w"),
+        ("feddwa", {"guidance": "last_model"}, "w"),
+        ("feddwa", {"guidance": "full_gradient"}, "w"),
+        ("pgfed", {}, "theta"),
+        ("pgfedmo", {}, "theta"),
+    ],
+)
+def test_local_batch_statistics_are_those_of_the_trained_model(name: str, options: Any, answer: str) -> None:
+    """Neither those of a look ahead nor a gradient's, where ``buffers`` are local."""
+    sim = begun(name, 3, classified((7, 4, 9)), model=NORMED, lr=0.1, settings={"buffers": "local"}, **options)
+    run(sim)
+    for before, after in itertools.pairwise(sim.calls):
+        for buffer in before.returned[answer].layout.buffers:
+            close(after.received["w"].tensors[buffer], before.returned[answer].tensors[buffer], 0, 0)
+    counts = sim.calls[-1].returned[answer].tensors["2.num_batches_tracked"]
+    assert counts.tolist() == [3] * 3

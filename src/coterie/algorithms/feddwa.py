@@ -64,7 +64,7 @@ class FedDWA(Algorithm):
             ahead = site.theta - site.gradient(site.theta, "train") * site.lr
         else:
             ahead = before
-        return {"w": site.theta, "guidance": ahead}
+        return {"guidance": ahead, "w": site.theta}  # the last model returned is the one whose local statistics stay
 
     def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
         """The aggregated models."""

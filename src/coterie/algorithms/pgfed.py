@@ -116,7 +116,7 @@ class PGFed(Algorithm):
             site.momentum = momentum
         full = site.gradient(site.theta, "train")
         risk = self.mu * (site.loss("train", site.theta) - full.dot(site.theta))
-        answer = {"theta": site.theta, "gradient": full, "risk": risk}
+        answer = {"gradient": full, "risk": risk, "theta": site.theta}  # a client keeps the last model's statistics
         return answer if alpha is None else {**answer, "alpha": alpha}
 
     # --- what is seen --------------------------------------------------------------------------------------------
