@@ -926,3 +926,28 @@ def test_local_batch_statistics_are_those_of_the_trained_model(name: str, option
             close(after.received["w"].tensors[buffer], before.returned[answer].tensors[buffer], 0, 0)
     counts = sim.calls[-1].returned[answer].tensors["2.num_batches_tracked"]
     assert counts.tolist() == [3] * 3
+
+
+@pytest.mark.parametrize("buffers", ["average", "local", "server"])
+def test_federico_without_neighbours_is_local_with_batch_statistics_too(buffers: str) -> None:
+    federation, settings = classified((7, 4, 9)), {"buffers": buffers}
+    ours = begun("federico", 3, federation, model=NORMED, neighbours=0, lr=0.1, settings=settings, init_models="common")
+    alone = begun("local", 3, federation, model=NORMED, lr=0.1, settings=settings)
+    run(ours)
+    run(alone)
+    mine, theirs = ours.report_models(), alone.report_models()
+    for name, tensor in theirs.parameters():
+        close(mine.tensors[name][:, 0], tensor, 0, 1e-12)
+    if buffers == "local":
+        kept = ours.bank.get("own buffers", torch.arange(3), call=0)
+        for name in theirs.layout.buffers:
+            close(kept.tensors[name], theirs.tensors[name], 0, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["pgfed", "pgfedmo", "federico"])
+def test_gradients_carry_no_batch_statistics(name: str) -> None:
+    options = {"step": "gradient"} if name == "federico" else {}
+    sim = begun(name, 2, classified((7, 4, 9)), model=NORMED, lr=0.1, **options)
+    run(sim)
+    gradient = sim.calls[-1].returned["change" if name == "federico" else "gradient"]
+    assert not gradient.layout.buffers

@@ -74,7 +74,7 @@ class PGFed(Algorithm):
         """The auxiliary gradient g_i (PGFedMo), which nobody has received yet, and SGD's momentum."""
         site.received = torch.zeros(site.k, dtype=torch.bool)
         if self.beta:
-            site.g = site.theta.zeros()
+            site.g = site.theta["all"].zeros()
         if self.persistent:
             site.momentum = site.theta.zeros()
 

@@ -111,7 +111,7 @@ class Simulation(Engine):
             answer = self._call(method, site, self.statistics.arrive(site, arrived))
             peers = {name: value.index.cpu() for name, value in answer.items() if isinstance(value, ToPeers)}
             returned = {name: value.value if isinstance(value, ToPeers) else value for name, value in answer.items()}
-            return rows, site, arrived, self.statistics.leave(site, returned), peers
+            return rows, site, arrived, self.statistics.leave(site, returned, peers), peers
 
         for rows, site, arrived, returned, peers in self.workers.map(run, self._chunks(present)):
             for name, value in arrived.items():

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from coterie.contract import Site
 from coterie.engines.bank import Column, SiteBank
 from coterie.models import Models
@@ -36,15 +39,32 @@ class Statistics:
         own = getattr(site, _OWN)
         return {name: _with(value, own) for name, value in values.items()}
 
-    def leave(self, site: Site, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What leaves the clients of ``values``; under ``local`` their buffers stay behind as state."""
+    def leave(self, site: Site, values: Mapping[str, Any], peers: Mapping[str, Tensor]) -> dict[str, Any]:
+        """What leaves the clients of ``values``; under ``local`` their buffers stay behind as state.
+
+        Of what goes to ``peers``, ``(k, m)`` numbers by name, a client keeps those of the model that is its own.
+        """
         if not self._active:
             return dict(values)
-        for value in values.values():
-            if self._local and isinstance(value, Models) and value.layout.buffers and len(value.lead) == 1:
-                kept = {name: value.tensors[name] for name in self._initial.layout.buffers}
+        for name, value in values.items():
+            if not (self._local and isinstance(value, Models) and value.layout.buffers):
+                continue
+            own = value if len(value.lead) == 1 else _addressed_to(site.clients, value, peers.get(name))
+            if own is not None:
+                kept = {buffer: own.tensors[buffer] for buffer in self._initial.layout.buffers}
                 setattr(site, _OWN, Models(self._initial.layout, kept))
         return {name: _with(value, self._initial) for name, value in values.items()}
+
+
+def _addressed_to(clients: Tensor, value: Models, peers: Tensor | None) -> Models | None:
+    """Of candidates ``(k, m)`` the one that each of ``clients: (k,)`` addresses to itself, if all have one."""
+    if peers is None:
+        return None
+    own = peers == clients.unsqueeze(1)
+    if not bool(own.any(dim=1).all()):
+        return None
+    rows, slot = torch.arange(len(clients)), own.int().argmax(dim=1)
+    return Models(value.layout, {name: tensor[rows, slot] for name, tensor in value.tensors.items()})
 
 
 def _with(value: Any, buffers: Models) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -84,7 +85,7 @@ def _means_of_common(
 def full_gradient(
     stack: Stack, models: Models, data: ClientData, objective: Objective, weights: Tensor | None = None
 ) -> Models:
-    """The gradient of each client's mean loss on all its examples, in evaluation mode: ``(k,)`` rows.
+    """The gradient of each client's mean loss on all its examples, in evaluation mode: ``(k,)`` rows of parameters.
 
     ``weights``, flat over the clients' examples, replaces the factor 1/n of each example.
     """
@@ -94,7 +95,7 @@ def full_gradient(
     ordered = models[order]
     total = {
         name: torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        for name, tensor in ordered.tensors.items()
+        for name, tensor in ordered.parameters()
     }
     n = data.n.to(models.device)[order].clamp(min=1)
     for batch in plan:
@@ -108,7 +109,7 @@ def full_gradient(
         )
         for name, gradient in gradients.items():
             total[name][: batch.active] += gradient
-    return Models(models.layout, total)[order.argsort()]
+    return Models(replace(models.layout, buffers=()), total)[order.argsort()]
 
 
 def _counts(data: ClientData) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
