@@ -159,7 +159,7 @@ class Simulation(Engine):
         return good
 
     def _book(self, direction: str, clients: Tensor, value: Models | Tensor, peers: Tensor | None) -> None:
-        """Book what ``clients: (k,)`` received or sent; ``peers: (k, m)`` are the other ends where it was peers."""
+        """Book for each of ``clients: (k,)`` its share of ``value``; ``peers: (k, m)`` are the other ends, if peers."""
         sizes = weigh(value, len(value))
         if peers is None:
             self.ledger.book(self._phase, direction, clients, sizes)
@@ -219,12 +219,8 @@ class Simulation(Engine):
     def _evaluate(self) -> Evaluations:
         offer = self.algorithm.offer(self._server, self._everyone())
         for value in offer.values():
-            sizes = weigh(for_rows(value, self._everyone()[:1], self.K), 1)
-            if _between_peers(value):
-                each = {kind: size // value.index.shape[1] for kind, size in sizes.items()}
-                self.ledger.book_peers("evaluate", value.index, self._everyone(), each)
-            else:
-                self.ledger.book("evaluate", "down", self._everyone(), sizes)
+            one = for_rows(value, self._everyone()[:1], self.K)
+            self._book("down", self._everyone(), one, value.index if _between_peers(value) else None)
         parts: dict[str, dict[str, list[Tensor]]] = {}
         for clients, predictor in self._predictors():
             for split in ("validation", "test"):

@@ -131,7 +131,8 @@ class Session:
         self._note_traffic(job, closing)
         self._write()
         self.record.finish(job.key)
-        frames, reference = self.history.frames(), self._reference(job)
+        reference = self._reference(job)
+        frames = self.history.frames([job.key, reference.key])
         alone = None
         if reference.key in self.record.finished:
             rows = _rows_of(frames.clients, reference)
