@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from coterie.config import Config, load_config
     from coterie.contract import Algorithm, available_algorithms, make_algorithm, register
     from coterie.errors import CoterieError, CoterieWarning
-    from coterie.experiment import Experiment, Interrupted, Result, resume, run
+    from coterie.experiment import Adapted, Experiment, Interrupted, Result, adapt, resume, run
     from coterie.federation import ClientData, Federation, build_federation
 
 __all__ = [
+    "Adapted",
     "Algorithm",
     "ClientData",
     "Config",
@@ -26,6 +27,7 @@ __all__ = [
     "Federation",
     "Interrupted",
     "Result",
+    "adapt",
     "available_algorithms",
     "build_federation",
     "load_config",
@@ -39,7 +41,7 @@ _HOMES = {
     "coterie.config": ("Config", "load_config"),
     "coterie.contract": ("Algorithm", "available_algorithms", "make_algorithm", "register"),
     "coterie.errors": ("CoterieError", "CoterieWarning"),
-    "coterie.experiment": ("Experiment", "Interrupted", "Result", "resume", "run"),
+    "coterie.experiment": ("Adapted", "Experiment", "Interrupted", "Result", "adapt", "resume", "run"),
     "coterie.federation": ("ClientData", "Federation", "build_federation"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -143,6 +143,61 @@ def resume(
 
 
 @app.command()
+def adapt(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a finished experiment.")],
+    newcomers: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="A YAML file whose section federation describes the newcomers; default: those that RUN held out.",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            "-s",
+            metavar="KEY=VALUE",
+            help="Such as -s newcomers.epochs=5 or -s newcomers.labelled=false; repeatable.",
+        ),
+    ] = None,
+    algorithm: Annotated[
+        list[str] | None, typer.Option("--algorithm", "-a", help="A method of RUN; repeatable; default: all.")
+    ] = None,
+    data_dir: DataDir = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A new folder; default: RUN/adapted-<n>.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Let newcomers join a finished run: with labels they train on, without they predict with what they receive.
+
+    Newcomers are clients that RUN held out (its section newcomers), or those of another configuration.
+    """
+    console = _console()
+    with _friendly(debug, data_dir):
+        experiment = _loaded(console, quiet or as_json)
+        result = experiment.adapt(
+            directory,
+            newcomers,
+            overrides or [],
+            algorithms=algorithm or [],
+            data_dir=data_dir,
+            output=output,
+            console=None if quiet or as_json else console,
+        )
+        if as_json:
+            _print_json(result.rows)
+            return
+        console.print(result.table())
+        for remark in result.remarks:
+            console.print(escape(remark), highlight=False, soft_wrap=True)
+        console.print(f"Tables and models are in {escape(str(result.directory))}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def show(
     config: ConfigArgument = "quickstart",
     overrides: Overrides = None,
@@ -354,6 +409,9 @@ def _print_json(value: Any) -> None:
 def _print_result(console: Console, result: Any) -> None:
     console.print()
     console.print(result.table())
+    if result.newcomers:
+        console.print()
+        console.print(result.newcomers_table())
     console.print(f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True)
     if result.diverged:
         raise CoterieError(f"not every run reached its end: {'; '.join(result.diverged)}")

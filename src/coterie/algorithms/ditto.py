@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,3 +44,10 @@ class Ditto(GlobalModel):
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """The client's own model."""
         return Predictor(site.theta)
+
+    def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
+        """v from w, pulled towards w."""
+        w = received["theta"]
+        yield Predictor(w)
+        for v in site.by_epoch(w, epochs, anchor=w, strength=self.lambda_):
+            yield Predictor(v)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Server, Site, mixture, register
+from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, mixture, register
 from coterie.models import Models
-from coterie.relations import attention, squared_distances
+from coterie.relations import attention, cross_distances, squared_distances, with_newcomer
 
 
 @register
@@ -57,6 +57,23 @@ class FedAMP(Algorithm):
         """F_i(w) + (lambda / 2 alpha) ||w - u_i||^2 from the own w_i."""
         site.theta = site.fit(site.theta, anchor=u, strength=self.lambda_ / self.alpha).models
         return {"w": site.theta}
+
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
+        """A first round as every client's, then u_i among the members' models and the own; unlabelled: none."""
+        if not labelled:
+            return None
+        up = server.ask(self.local_update, clients, u=broadcast(server.initial_model()))
+        members, own = ([tensor for _, tensor in models.parameters()] for models in (server.w, up.w))
+        among = squared_distances(members)
+        joined = [with_newcomer(among, row, 0.0) for row in cross_distances(own, members)]
+        xi = torch.stack([attention(d, self.sigma, self.alpha, relative=self.sigma_relative)[-1] for d in joined])
+        return {"u": server.w.mixed(xi[:, :-1]) + up.w * xi[:, -1]}
+
+    def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
+        """The own model, which goes on as every client's does."""
+        yield Predictor(site.theta)
+        for theta in site.by_epoch(site.theta, epochs, anchor=received["u"], strength=self.lambda_ / self.alpha):
+            yield Predictor(theta)
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """xi_ij, the attention that client i paid to client j when it last took part."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Predictor, Server, Site, register
+from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, register
 from coterie.models import Models
 from coterie.relations import cross_distances, inverse_distance_weights
 
@@ -73,6 +73,18 @@ class FedDWA(Algorithm):
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """The client's mixture."""
         return Predictor(offer["w"])
+
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
+        """A round from the mean model, then a mixture of the members' models and the own; unlabelled: the mean."""
+        mean = broadcast(server.w.mixed(torch.full((1, server.K), 1.0 / server.K, dtype=torch.float64)))
+        if not labelled:
+            return {"theta": mean}
+        up = server.ask(self.local_update, clients, w=mean)
+        heading, members = ([t for _, t in models.parameters()] for models in (up.guidance, server.w))
+        ahead = up.guidance - up.w
+        distances = torch.cat([cross_distances(heading, members), ahead.dot(ahead).unsqueeze(1)], dim=1)
+        p = inverse_distance_weights(distances, self.topk)
+        return {"theta": server.w.mixed(p[:, :-1]) + up.w * p[:, -1]}
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """p_ij, the share of w_j in client i's model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Literal
@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Answers, Server, Site, register
+from coterie.contract import Algorithm, Answers, Predictor, Server, Site, register
+from coterie.errors import CoterieError
 from coterie.models import Models
 from coterie.relations import (
     cosines,
@@ -24,6 +25,7 @@ from coterie.relations import (
     similarity_graph,
     squared_distances,
     subspace_similarity,
+    with_newcomer,
 )
 from coterie.relations.subspaces import joint_matrix
 from coterie.training import ProxPlace
@@ -73,6 +75,7 @@ class Fedora(Algorithm):
     epsilon: float = 1e-8
     factor: float | None = None  # the gradient of lambda ||theta - th^||^2 has 2; the released code has 1
     prox_place: ProxPlace | None = None
+    attach: Literal["one_sided", "literal"] = "one_sided"  # how th^ of a newcomer is found
 
     def check(self) -> None:
         """Ranges of the options."""
@@ -89,6 +92,7 @@ class Fedora(Algorithm):
         self.require(self.solver in ("closed_form", "iterative"), "solver", "closed_form or iterative")
         places = ("gradient", "after_momentum", "after_step")
         self.require(self.prox_place in places, "prox_place", f"one of {', '.join(places)}")
+        self.require(self.attach in ("one_sided", "literal"), "attach", "one_sided or literal")
         self.require(self.solver == "closed_form" or self.alpha != inf, "solver", "closed_form where alpha is inf")
 
     # --- at the server -------------------------------------------------------------------------------------------
@@ -105,9 +109,10 @@ class Fedora(Algorithm):
         if self.similarity != "data":
             return
         up = server.ask(self.describe, clients)
-        if not bool(server.seen.any()) and bool(server.similarity.isnan().all()):
-            server.basis = torch.full((server.K, *up.basis.shape[1:]), float("nan"), dtype=up.basis.dtype)
-        server.basis[up.clients] = up.basis.cpu()
+        first = not bool(server.seen.any()) and bool(server.similarity.isnan().all())
+        server.basis = _noted(None if first else server.basis, server.K, up)
+        if server.unlabelled_newcomers:
+            server.features = _noted(None if first else server.features, server.K, server.ask(self.outline, up.clients))
         server.similarity = subspace_similarity(server.basis)
         if bool(server.seen.any()):  # latecomers begin with what the others have learnt
             self.connect(server)
@@ -135,11 +140,8 @@ class Fedora(Algorithm):
 
     def connect(self, server: Server) -> None:
         """A from the similarities; clients that have not uploaded yet pass nothing on."""
-        by_name = torch.tensor(sorted(range(server.K), key=server.names.__getitem__))  # ties go by client name
-        W = similarity_graph(
-            server.similarity[by_name][:, by_name], kind=self.kind or "cos", temperature=self.temperature,
-            topk=self.topk or None, self_loop=bool(self.self_loop), seen=server.seen[by_name],
-        )  # fmt: skip
+        by_name = _by_name(server)
+        W = self.graph(server.similarity[by_name][:, by_name], server.seen[by_name], bool(self.self_loop))
         back = by_name.argsort()
         P = row_stochastic(W)[back][:, back]
         if self.solver == "iterative":
@@ -147,6 +149,41 @@ class Fedora(Algorithm):
             server.propagation = propagate_iteratively(P, identity, float(self.alpha or 0.0))
         else:
             server.propagation = propagation_matrix(P, float(self.alpha or 0.0), exact=self.exact)
+
+    def graph(self, similarity: Tensor, seen: Tensor, self_loop: bool) -> Tensor:
+        """The weights w_kk' that count, ``(m, K)``; ``seen: (K,)`` have a model to give."""
+        return similarity_graph(
+            similarity, kind=self.kind or "cos", temperature=self.temperature, topk=self.topk or None,
+            self_loop=self_loop, seen=seen,
+        )  # fmt: skip
+
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
+        """th^_new = sum_k w_new,k th^_k / sum_j w_new,j, the minimiser of Eq. 3 without a data term of the newcomer.
+
+        ``literal`` is Eq. 6 with a row for the newcomer and the model that it has trained alone. Clients without labels
+        compare inputs only.
+        """
+        if self.similarity != "data":
+            return None
+        if not (labelled or server.unlabelled_newcomers):
+            raise CoterieError(
+                "fedora: the members have not described their inputs alone, as newcomers without labels need it: "
+                "train with newcomers.labelled false or both"
+            )
+        up = server.ask(self.describe if labelled else self.outline, clients)
+        order = _by_name(server)
+        towards = subspace_similarity(up.basis.cpu(), server.basis if labelled else server.features)[:, order]
+        back = order.argsort()
+        if not labelled or self.attach == "one_sided":
+            P = row_stochastic(self.graph(towards, server.seen[order], True), fallback="uniform")
+            return {"theta": server.theta_hat.mixed(P[:, back])}
+        alone = server.ask(self.first_model, up.clients)
+        among, seen = server.similarity[order][:, order], torch.cat([server.seen[order], torch.tensor([True])])
+        graphs = [
+            self.graph(with_newcomer(among, row, float(self.rank)), seen, bool(self.self_loop)) for row in towards
+        ]
+        A = torch.stack([propagation_matrix(row_stochastic(W), float(self.alpha or 0.0))[-1] for W in graphs])
+        return {"theta": server.theta.mixed(A[:, back]) + alone.theta * A[:, -1]}
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of."""
@@ -161,21 +198,46 @@ class Fedora(Algorithm):
         ]
         return {"basis": principal_subspace(joint, self.rank)}
 
+    def outline(self, site: Site) -> Mapping[str, Any]:
+        """U_k of the features alone."""
+        joint = [joint_matrix(site.train.client(row)[0], None, site.classes) for row in range(site.k)]
+        return {"basis": principal_subspace(joint, self.rank)}
+
+    def first_model(self, site: Site) -> Mapping[str, Any]:
+        """A newcomer's model before it has received any."""
+        return {"theta": site.fit(site.theta).models}
+
     def local_update(self, site: Site, theta_hat: Models) -> Mapping[str, Any]:
         """E epochs of F_k(theta) + lambda_k ||theta - th^_k||^2 from the own theta_k (Eq. 2)."""
-        gain = self.gain(site, theta_hat)
-        site.lambda_k = self.strength(gain).clamp(max=0.5 / site.lr)  # an explicit step must not overshoot
-        pull = (self.factor or 0.0) * site.lambda_k
-        site.theta = site.fit(
-            site.theta, anchor=theta_hat, strength=pull, prox_place=self.prox_place or "gradient"
-        ).models
+        site.lambda_k = self.adaptive_lambda(site, site.theta, theta_hat)
+        site.theta = site.fit(site.theta, **self.pull(site.lambda_k, theta_hat)).models
         return {"theta": site.theta}
 
-    def gain(self, site: Site, theta_hat: Models) -> Tensor:
+    def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
+        """Eq. 2 from th^_new, with a new lambda as often as in training."""
+        theta_hat = theta = received["theta"]
+        yield Predictor(theta)
+        for first in range(0, epochs, site.epochs):
+            pull = self.pull(self.adaptive_lambda(site, theta, theta_hat), theta_hat)
+            count = min(site.epochs, epochs - first)
+            for tuned in site.by_epoch(theta, count, batches=f"train {first}", **pull):
+                yield Predictor(tuned)
+            theta = tuned
+
+    def pull(self, lambda_k: Tensor, theta_hat: Models) -> dict[str, Any]:
+        """lambda_k ||theta - th^_k||^2 as `Site.fit` takes it, ``lambda_k: (k,)``."""
+        strength = (self.factor or 0.0) * lambda_k
+        return {"anchor": theta_hat, "strength": strength, "prox_place": self.prox_place or "gradient"}
+
+    def adaptive_lambda(self, site: Site, theta: Models, theta_hat: Models) -> Tensor:
+        """lambda_k, ``(k,)``, cut so that an explicit step does not overshoot."""
+        return self.strength(self.gain(site, theta, theta_hat)).clamp(max=0.5 / site.lr)
+
+    def gain(self, site: Site, theta: Models, theta_hat: Models) -> Tensor:
         """L_val(theta_k) - L_val(th^_k), ``(k,)``; differences within rounding are none."""
         if self.lambda_rule == "constant":
             return site.n.double() * 0.0
-        own, received = site.loss("validation", site.theta), site.loss("validation", theta_hat)
+        own, received = site.loss("validation", theta), site.loss("validation", theta_hat)
         difference = own - received
         return torch.where(difference.abs() <= 1e-9 * own.abs().clamp(min=1.0), 0.0, difference)
 
@@ -190,3 +252,15 @@ class Fedora(Algorithm):
 
 def _pairs(up: Answers) -> tuple[Tensor, Tensor]:
     return up.clients.unsqueeze(1), up.clients.unsqueeze(0)
+
+
+def _by_name(server: Server) -> Tensor:
+    """The clients in the order of their names, by which ties go, ``(K,)``."""
+    return torch.tensor(sorted(range(server.K), key=server.names.__getitem__))
+
+
+def _noted(bases: Tensor | None, K: int, up: Answers) -> Tensor:
+    """Bases ``(K, d_in, p)`` with what just arrived; NaN where nobody has answered."""
+    known = torch.full((K, *up.basis.shape[1:]), float("nan"), dtype=up.basis.dtype) if bases is None else bases
+    known[up.clients] = up.basis.cpu()
+    return known

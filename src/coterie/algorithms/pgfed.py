@@ -69,6 +69,10 @@ class PGFed(Algorithm):
         server.alpha[up.clients.unsqueeze(1), sources.unsqueeze(0)] = up.alpha.cpu()
         return up
 
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
+        """theta_glob."""
+        return {"theta": broadcast(server.w)}
+
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:
         """The auxiliary gradient g_i (PGFedMo), which nobody has received yet, and SGD's momentum."""

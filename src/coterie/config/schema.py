@@ -168,6 +168,42 @@ class ParticipationConfig(Section):
         return self
 
 
+class NewcomersConfig(Section):
+    """Clients that are held out of the training and join afterwards.
+
+    ``clients`` is their names, how many of them, or which fraction; who is drawn depends on the seed of the
+    federation. ``labelled``: with labels of their own (``true``), without (``false``), or each way once (``both``).
+    """
+
+    clients: list[str] | PositiveInt | Annotated[float, Field(gt=0, lt=1)] | None = None
+    labelled: bool | Literal["both"] = "both"
+    epochs: Annotated[int, Field(ge=0)] = 20
+    training: TrainingConfig | None = None
+
+    @field_validator("clients")
+    @classmethod
+    def _somebody(cls, value: Any) -> Any:
+        if isinstance(value, list) and (not value or len(set(value)) != len(value)):
+            raise ValueError("list each newcomer once, and at least one")
+        return value
+
+    @field_validator("training")
+    @classmethod
+    def _no_schedule(cls, value: TrainingConfig | None) -> TrainingConfig | None:
+        if value is not None and "schedule" in value.model_fields_set:
+            raise ValueError("a schedule goes by the rounds, which newcomers have not: set lr only")
+        return value
+
+    @property
+    def ways(self) -> tuple[bool, ...]:
+        """Whether newcomers have labels: True, False, or both in turn."""
+        return (True, False) if self.labelled == "both" else (self.labelled,)
+
+    @field_serializer("training")
+    def _only_what_is_stated(self, training: TrainingConfig | None) -> dict[str, Any] | None:
+        return None if training is None else training.model_dump(exclude_unset=True)
+
+
 class Config(Section):
     """One experiment: a federation, a model, a training recipe and the methods to compare."""
 
@@ -187,8 +223,10 @@ class Config(Section):
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
     targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
     absent: dict[PositiveInt, list[str]] = {}
+    newcomers: NewcomersConfig | None = None
     checkpoint_every: PositiveInt = 50
     save_models: bool = True
+    save_server: bool = True
     save_relations: Literal["evaluated", "every_round", "last", "none"] = "evaluated"
     output: Annotated[str, Field(min_length=1)] | None = None
     device: Annotated[str, AfterValidator(_device)] = "cpu"
@@ -211,6 +249,8 @@ class Config(Section):
         self.training.check("training")
         for position, entry in enumerate(self.algorithms):
             self.training_of(entry).check(f"algorithms[{position}].training")
+            if self.newcomers is not None:
+                self.training_of(entry).merged(self.newcomers.training).check("newcomers.training")
         return self
 
     def training_of(self, entry: AlgorithmEntry) -> TrainingConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -69,9 +69,13 @@ class Algorithm:
         """What ``clients: (k,)`` need from the server to predict."""
         return {}
 
-    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any]:
-        """What newcomers start from: by default what is offered for evaluation."""
-        return self.offer(server, clients)
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
+        """What newcomers ``clients: (k,)`` receive after training, for ``newcomer``; None where there is nothing.
+
+        They are counted by themselves, from 0, and are no rows of the server's state; ``server.ask`` reaches them. By
+        default they receive nothing: those with labels train alone, for the others there is no model.
+        """
+        return {} if labelled else None
 
     # --- what is seen --------------------------------------------------------------------------------------------
     def relations(self, server: Server) -> Mapping[str, Tensor]:
@@ -93,6 +97,16 @@ class Algorithm:
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """What each client predicts with, given what was offered; by default its own model."""
         return Predictor(site.theta)
+
+    def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
+        """What newcomers predict with on arrival, then after each of ``epochs`` epochs on their own data.
+
+        By default the model ``theta`` that they received, else theta^0, which one optimiser then tunes.
+        """
+        theta = received.get("theta", site.theta)
+        yield Predictor(theta)
+        for tuned in site.by_epoch(theta, epochs):
+            yield Predictor(tuned)
 
 
 @dataclass(frozen=True)
@@ -123,6 +137,10 @@ class GlobalModel(Algorithm):
     def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
         """The global model."""
         return {"w": broadcast(server.w)}
+
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
+        """The global model."""
+        return {"theta": broadcast(server.w)}
 
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """The global model as it is."""

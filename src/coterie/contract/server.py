@@ -48,9 +48,13 @@ class Server:
         round: the number of the current round, from 1 (0 before the first).
         seed: the run's seed.
         task: ``classification`` or ``regression``; ``classes`` outputs.
+        unlabelled_newcomers: whether clients without labels may come after training, so that whatever they will need
+            of the others must be collected.
     """
 
-    _own = frozenset({"names", "n", "round", "seed", "task", "classes", "_store", "_ask", "_initial"})
+    _own = frozenset(
+        {"names", "n", "round", "seed", "task", "classes", "unlabelled_newcomers", "_store", "_ask", "_initial"}
+    )
 
     def __init__(
         self,
@@ -63,7 +67,9 @@ class Server:
         store: Store,
         ask: Asking,
         initial: Callable[[int, bool], Models],
+        unlabelled_newcomers: bool = False,
     ) -> None:
+        self.unlabelled_newcomers = unlabelled_newcomers
         self.names, self.n, self.seed, self.task, self.classes = names, n, seed, task, classes
         self.round = 0
         self._store, self._ask, self._initial = store, ask, initial

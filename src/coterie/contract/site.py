@@ -92,6 +92,11 @@ class Site:
         return self.train.n
 
     @property
+    def epochs(self) -> int:
+        """Epochs of one local training."""
+        return self.context.training.epochs
+
+    @property
     def lr(self) -> float:
         """The learning rate of this round, after the schedule."""
         training = self.context.training
@@ -199,11 +204,13 @@ class Site:
         batches: str = "train",
         only: Literal["head", "body", "all"] = "all",
         lr: float | None = None,
+        momentum: Models | None = None,
     ) -> Fitted:
         """Train copies of ``models: (k,)`` on the training data; returns the models and the steps taken.
 
         ``strength: (k,)`` or one number adds ``strength * (theta - anchor)`` to the gradient, or after momentum, or
-        after the optimiser's step. Two fits with the same ``batches`` name in a round see the same batches.
+        after the optimiser's step. Two fits with the same ``batches`` name in a round see the same batches. SGD's
+        momentum starts at zero, or at ``momentum: (k,)``, which holds it again afterwards.
 
         Raises ``CoterieError`` where learning rate times strength exceeds 1, which makes the pull overshoot.
         """
@@ -216,8 +223,20 @@ class Site:
         return fit(
             self.context.stack, models, self.train, self._plan(batches, epochs, steps), training, rate,
             self.context.objective, dropout_keys=self._dropout_keys(batches), anchor=anchor, strength=pull,
-            prox_place=prox_place, only=only,
+            prox_place=prox_place, only=only, momentum=momentum,
         )  # fmt: skip
+
+    def by_epoch(
+        self, models: Models, epochs: int, *, batches: str = "train", momentum: Models | None = None, **options: Any
+    ) -> Iterator[Models]:
+        """`fit` one epoch after the other: the models after each of ``epochs`` epochs; ``options`` are those of `fit`.
+
+        SGD's momentum goes on from epoch to epoch; Adam starts afresh in each.
+        """
+        momentum = models["all"].zeros() if momentum is None else momentum
+        for epoch in range(epochs):
+            models = self.fit(models, epochs=1, batches=f"{batches} {epoch}", momentum=momentum, **options).models
+            yield models
 
     def steps(
         self,

@@ -1,12 +1,14 @@
 """Where an algorithm runs: implementations of ``ask``."""
 
 from coterie.engines import checkpoint
+from coterie.engines.admission import Admission, Admitted
 from coterie.engines.base import Diverged, Engine, Failure, RoundReport
 from coterie.engines.settings import Participation, Report, Settings
 from coterie.engines.simulation import Simulation
+from coterie.engines.trained import Trained
 from coterie.training import Schedule, TrainingSettings
 
 __all__ = [
-    "Diverged", "Engine", "Failure", "Participation", "Report", "RoundReport", "Schedule", "Settings", "Simulation",
-    "TrainingSettings", "checkpoint",
+    "Admission", "Admitted", "Diverged", "Engine", "Failure", "Participation", "Report", "RoundReport", "Schedule",
+    "Settings", "Simulation", "Trained", "TrainingSettings", "checkpoint",
 ]  # fmt: skip

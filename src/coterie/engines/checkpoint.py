@@ -38,7 +38,7 @@ def state_of(engine: Simulation) -> dict[str, Any]:
         **_identity(engine),
         "resolved": engine.resolved,
         "round": engine.round,
-        "server": {name: pack(value) for name, value in engine._store.values.items()},
+        "server": pack(engine._store.values),
         "bank": {
             leaf: {"default": pack(c.default), "rows": pack(_own_rows(c)), "own": c.own}
             for leaf, c in engine.bank.columns.items()
@@ -71,11 +71,7 @@ def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
     layout = engine.stack.layout
     engine.round = state["round"]
     engine.server.round = state["round"]
-    for name, value in state["server"].items():
-        if isinstance(value, dict) and _OBJECT in value:  # setup has made the object, which takes its state back
-            engine._store.values[name].load_state_dict(unpack(value[_OBJECT], layout))
-        else:
-            engine._store.values[name] = unpack(value, layout, owned=True)
+    restore_server(engine._store.values, state["server"], layout)
     engine.bank.columns = {}
     for leaf, saved in state["bank"].items():
         column = Column(engine.K, default=unpack(saved["default"], layout), own=saved["own"])
@@ -97,13 +93,41 @@ def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
         engine.best.take(iter([(range(engine.K), predictor)]))
 
 
+def restore_server(values: dict[str, Any], packed: Mapping[str, Any], layout: Layout) -> None:
+    """Put the packed attributes of a server into the ``values`` that ``setup`` has made."""
+    for name, value in packed.items():
+        if isinstance(value, dict) and _OBJECT in value:  # setup has made the object, which takes its state back
+            values[name].load_state_dict(unpack(value[_OBJECT], layout))
+        else:
+            values[name] = unpack(value, layout, owned=True)
+
+
 def save(path: Path, engine: Simulation) -> None:
     """Write a checkpoint; a crash while writing leaves the former one whole."""
+    write(path, engine.state_dict())
+
+
+def load(path: Path, engine: Simulation) -> None:
+    """Restore an engine from a file; ``CoterieError`` where it is missing, damaged or of another run."""
+    state = read(path, engine.device)
+    try:
+        if not isinstance(state, dict) or state["format"] != FORMAT:
+            raise KeyError("format")
+        engine.load_state_dict(_on_cpu_indices(state))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise CoterieError(
+            f"the checkpoint {path} has an unknown format; it was written by another version of Coterie "
+            "or for another purpose"
+        ) from error
+
+
+def write(path: Path, state: Mapping[str, Any]) -> None:
+    """Write packed state in one step; a crash while writing leaves the former file whole."""
     temporary = path.with_name(f".{path.name}.partial")  # always the same, so that what a kill leaves is overwritten
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            torch.save(engine.state_dict(), file)
+            torch.save(dict(state), file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -116,27 +140,18 @@ def save(path: Path, engine: Simulation) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def load(path: Path, engine: Simulation) -> None:
-    """Restore an engine from a file; ``CoterieError`` where it is missing, damaged or of another run."""
+def read(path: Path, device: torch.device | str) -> Any:
+    """What ``write`` has written; ``CoterieError`` where it is missing or damaged."""
     try:
         with ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch itself does not compare checksums
                 raise BadZipFile("wrong checksum")
-        state = torch.load(path, map_location=engine.device, weights_only=True, mmap=False)
+        return torch.load(path, map_location=device, weights_only=True, mmap=False)
     except FileNotFoundError as error:
         raise CoterieError(f"there is no checkpoint {path}; start the run anew") from error
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, BadZipFile, PickleError) as error:
         problem = f"is damaged ({type(error).__name__})"
         raise CoterieError(f"the checkpoint {path} {problem}; delete it to start this part anew") from error
-    try:
-        if not isinstance(state, dict) or state["format"] != FORMAT:
-            raise KeyError("format")
-        engine.load_state_dict(_on_cpu_indices(state))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise CoterieError(
-            f"the checkpoint {path} has an unknown format; it was written by another version of Coterie "
-            "or for another purpose"
-        ) from error
 
 
 def _on_cpu_indices(state: dict[str, Any]) -> dict[str, Any]:

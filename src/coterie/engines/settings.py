@@ -60,3 +60,4 @@ class Settings:
     buffers: Buffers = "average"
     absent: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     keep_best: Report = "best_val"
+    unlabelled_newcomers: bool = False

@@ -76,12 +76,16 @@ class Simulation(Engine):
             self.stack, objective_of(federation.task), settings.training, settings.seed, settings.rounds,
             federation.task, federation.classes, self.K,
         )  # fmt: skip
-        self._server = Server(
-            names=self.names, n=federation.train.n, seed=settings.seed, task=federation.task,
-            classes=federation.classes, store=self._store, ask=self._ask,
+        self._server = self._server_for(self.names, federation.train.n)
+        algorithm.setup(self._server)
+
+    def _server_for(self, names: tuple[str, ...], n: Tensor) -> Server:
+        """A server without state for clients with ``n: (K,)`` training examples."""
+        return Server(
+            names=names, n=n, seed=self.settings.seed, task=self.federation.task, classes=self.federation.classes,
+            store=self._store, ask=self._ask, unlabelled_newcomers=self.settings.unlabelled_newcomers,
             initial=lambda count, distinct: self.stack.initial(self.initial_seed, count, distinct=distinct),
         )  # fmt: skip
-        algorithm.setup(self._server)
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -116,7 +120,7 @@ class Simulation(Engine):
         for rows, site, arrived, returned, peers in self.workers.map(run, self._chunks(present)):
             for name, value in arrived.items():
                 sent = payload[name]
-                self._book("down", site.clients, value, sent.index[rows] if _between_peers(sent) else None)
+                self._book("down", site.clients, value, sent.index[rows] if between_peers(sent) else None)
             good = self._check(returned, site)
             for name, value in returned.items():
                 index = peers.get(name)
@@ -220,7 +224,7 @@ class Simulation(Engine):
         offer = self.algorithm.offer(self._server, self._everyone())
         for value in offer.values():
             one = for_rows(value, self._everyone()[:1], self.K)
-            self._book("down", self._everyone(), one, value.index if _between_peers(value) else None)
+            self._book("down", self._everyone(), one, value.index if between_peers(value) else None)
         parts: dict[str, dict[str, list[Tensor]]] = {}
         for clients, predictor in self._predictors():
             for split in ("validation", "test"):
@@ -249,7 +253,8 @@ class Simulation(Engine):
         return max(1, min(for_cache, for_workers))
 
 
-def _between_peers(sent: Any) -> bool:
+def between_peers(sent: Any) -> bool:
+    """Whether a payload value goes from clients to clients."""
     return isinstance(sent, Pick) and sent.peers
 
 

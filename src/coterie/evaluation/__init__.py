@@ -1,6 +1,7 @@
 """Evaluation: metrics over clients, transfer against LOCAL, reporting protocols and the summary of a run."""
 
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
+from coterie.evaluation.newcomers import summarise_newcomers
 from coterie.evaluation.protocol import BestRound, Report, check_report, choose_round
 from coterie.evaluation.summary import summarise
 from coterie.evaluation.tables import Tables, Task
@@ -23,6 +24,7 @@ __all__ = [
     "r_mae",
     "rounds_to_target",
     "summarise",
+    "summarise_newcomers",
     "weighted",
     "worst",
     "worst_decile",

@@ -14,6 +14,7 @@ HISTORY = ("algorithm", "variant", "seed", "round", "phase", "split", "metric", 
 CLIENTS = ("algorithm", "variant", "seed", "round", "phase", "split", "client", "n", "metric", "value")
 TIMINGS = ("algorithm", "variant", "seed", "round", "phase", "seconds")
 FAILURES = ("algorithm", "variant", "seed", "round", "client", "reason")
+NEWCOMERS = ("algorithm", "variant", "seed", "labelled", "epoch", "client", "n", "metric", "value")
 
 MAIN_METRIC: dict[Task, str] = {"classification": "accuracy", "regression": "mae"}
 """The metric in which a task is reported, and by which the reported round is chosen."""

@@ -13,6 +13,7 @@ from coterie.config.yamltext import write_yaml
 from coterie.engines import Simulation
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
+from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.record import Record
 from coterie.experiment.result import Result
@@ -44,21 +45,34 @@ class Experiment:
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
         self.model = ModelSpec(config.model.name, config.model.options)
-        self._federation: tuple[int, Federation] | None = None
+        self._federation: tuple[int, Federation, Federation | None] | None = None
 
     def federation(self, seed: int) -> Federation:
-        """The federation of one seed; a seed fixed in the configuration gives all the same.
+        """The members of the federation of one seed; a seed fixed in the configuration gives all the same.
 
         Raises
         ------
         CoterieError
             The data are missing or damaged, or cannot be partitioned as asked.
         """
+        return self._divided(seed)[0]
+
+    def newcomers(self, seed: int) -> Federation | None:
+        """The clients that are held out with this seed; None where nobody is.
+
+        Raises
+        ------
+        CoterieError
+            As `federation`, or a newcomer that no client is.
+        """
+        return self._divided(seed)[1]
+
+    def _divided(self, seed: int) -> tuple[Federation, Federation | None]:
         used = seed if self.config.federation.seed is None else self.config.federation.seed
         if self._federation is None or self._federation[0] != used:
             built = build_federation(self.config.federation, seed=used, data_dir=self.data_dir)
-            self._federation = (used, built)
-        return self._federation[1]
+            self._federation = (used, *divide(self.config.newcomers, built, used))
+        return self._federation[1:]
 
     def check(self) -> Federation:
         """Find what is wrong before a run directory is made; returns the first seed's federation.
@@ -76,7 +90,17 @@ class Experiment:
 
     def recipe(self) -> dict[str, Any]:
         """The part of the configuration that every result depends on."""
-        keys = ("federation", "model", "training", "rounds", "participation", "evaluate_every", "report", "absent")
+        keys = (
+            "federation",
+            "model",
+            "training",
+            "rounds",
+            "participation",
+            "evaluate_every",
+            "report",
+            "absent",
+            "newcomers",
+        )
         tree = self.config.as_dict()
         return {key: tree.get(key) for key in (*keys, "dtype", "buffers")}
 

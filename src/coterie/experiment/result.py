@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from coterie.runs import result_table
+from coterie.runs import newcomers_table, result_table
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,20 @@ class Result:
         The experiment's name.
     diverged : tuple of str
         Runs in which every client failed; their rounds before that are kept.
+    newcomers : list of dict
+        One row a system and a way of joining, as in ``newcomers/summary.json``; empty where nobody was held out.
     """
 
     directory: Path
     rows: list[dict[str, Any]]
     name: str
     diverged: tuple[str, ...] = ()
+    newcomers: list[dict[str, Any]] = field(default_factory=list)
 
     def table(self) -> Table:
         """The rows as a table for a terminal."""
         return result_table(self.rows, title=self.name)
+
+    def newcomers_table(self) -> Table:
+        """The rows of the newcomers as a table for a terminal."""
+        return newcomers_table(self.newcomers)

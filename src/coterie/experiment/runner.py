@@ -99,12 +99,13 @@ def resume(directory: str | Path, *, data_dir: str | Path | None = None, console
         Stopped again.
     """
     found = RunDirectory.open(directory)
-    config = parse_config(_stored_config(found), where=str(found.config))
+    config = parse_config(stored_config(found), where=str(found.config))
     experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
     return experiment.resume(found, console=console)
 
 
-def _stored_config(directory: RunDirectory) -> Any:
+def stored_config(directory: RunDirectory) -> Any:
+    """The tree of ``config.yaml``; raises CoterieError when it cannot be read."""
     try:
         return read_yaml(directory.config.read_text(encoding="utf-8"), str(directory.config))
     except (OSError, UnicodeDecodeError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
-from coterie.evaluation import choose_round, summarise
+from coterie.evaluation import Task, choose_round, summarise, summarise_newcomers
 from coterie.experiment.display import Display, Standing
 from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job
@@ -19,7 +19,7 @@ from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.record import Key, Record
 from coterie.experiment.result import Result
 from coterie.experiment.work import Closing, Opening, carry_out
-from coterie.runs import History, RunDirectory
+from coterie.runs import History, NewcomersDirectory, RunDirectory
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
@@ -69,7 +69,20 @@ class Session:
             labels={system.key: system.label for system in plan.systems},
         )
         self.directory.write_summary(rows)
-        return Result(self.directory.path, rows, config.name, tuple(self.record.diverged))
+        newcomers = self._newcomers(task) if config.newcomers is not None and config.newcomers.clients else []
+        return Result(self.directory.path, rows, config.name, tuple(self.record.diverged), newcomers)
+
+    def _newcomers(self, task: Task) -> list[dict[str, Any]]:
+        """The summary of the newcomers of all jobs, written and returned."""
+        plan, folder = self.experiment.plan, NewcomersDirectory(self.directory.newcomers)
+        rows = summarise_newcomers(
+            folder.read([job.key for job in plan]),
+            task=task,
+            reference=plan.reference.key,
+            labels={system.key: system.label for system in plan.systems},
+        )
+        folder.write_summary(rows)
+        return rows
 
     def _carry_out(self, jobs: list[Job], count: int, threads: int) -> None:
         """The jobs, in this process or in several."""
@@ -129,6 +142,7 @@ class Session:
     def finished(self, job: Job, closing: Closing) -> None:
         """Traffic by client and history; only then the job counts as finished."""
         self._note_traffic(job, closing)
+        self._note_arrival(job, closing)
         self._write()
         self.record.finish(job.key)
         reference = self._reference(job)
@@ -174,6 +188,16 @@ class Session:
             metric, values = f"bytes_{direction}:{kind}", rows["bytes"].to_numpy()
             key = (*job.key, closing.round)
             self.history.add_clients(*key, "", opening.names, opening.n, metric, values, phase=str(phase))
+
+    def _note_arrival(self, job: Job, closing: Closing) -> None:
+        """Newcomers that failed, and ways of joining that a method has not."""
+        if closing.arrival is None:
+            return
+        for client, reason in closing.arrival.failures:
+            self.history.add_failure(*job.key, closing.round, client, reason)
+            self.display.warn(f"{job.system.label} seed {job.seed}, {client}: {reason}")
+        for remark in closing.arrival.remarks:
+            self.display.say(f"{job.system.label} seed {job.seed}: {remark}")
 
     def _stopping(self) -> None:
         self.display.say("Finishing this round, then saving. Press Ctrl-C again to stop at once.")

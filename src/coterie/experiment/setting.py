@@ -96,4 +96,5 @@ def engine_settings(config: Config, job: Job) -> Settings:
         buffers=config.buffers,
         absent={round: tuple(names) for round, names in config.absent.items()},
         keep_best=config.report,
+        unlabelled_newcomers=config.newcomers is not None and False in config.newcomers.ways,
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from coterie.engines import Diverged, RoundReport, Simulation, checkpoint
+from coterie.engines import Diverged, RoundReport, Simulation, Trained, checkpoint
 from coterie.errors import CoterieError
+from coterie.experiment.newcomers import Arrival, take_in
 from coterie.experiment.plan import Job
-from coterie.runs import RunDirectory, save_models, save_relations
+from coterie.runs import NewcomersDirectory, RunDirectory, save_models, save_relations
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
@@ -53,11 +54,22 @@ class Opening:
 
 @dataclass(frozen=True)
 class Closing:
-    """How a job ends: its last round, the round it reports, and all bytes by client, phase, direction and kind."""
+    """How a job ends.
+
+    Attributes
+    ----------
+    round, report : int
+        The last round, and the one that is reported.
+    traffic : DataFrame
+        All bytes by client, phase, direction and kind.
+    arrival : Arrival or None
+        What became of the newcomers, where some were held out.
+    """
 
     round: int
     report: int
     traffic: pd.DataFrame
+    arrival: Arrival | None = None
 
 
 class Observer(Protocol):
@@ -106,7 +118,15 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
     if experiment.config.save_models:
         models = simulation.report_models().tensors
         save_models(directory, *job.key, federation.names, models, round=simulation.report_round)
-    observer.finished(job, Closing(simulation.round, simulation.report_round, simulation.ledger.per_client()))
+    trained = Trained.of(simulation)
+    if experiment.config.save_server:
+        trained.save(directory.server(*job.key))
+    closing = Closing(simulation.round, simulation.report_round, simulation.ledger.per_client())
+    newcomers = experiment.newcomers(job.seed)
+    if newcomers is not None and simulation.finished:
+        arrival = take_in(experiment, job, trained, newcomers, NewcomersDirectory(directory.newcomers))
+        closing = replace(closing, arrival=arrival)
+    observer.finished(job, closing)
     path.unlink(missing_ok=True)
     return True
 

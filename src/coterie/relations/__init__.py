@@ -3,6 +3,7 @@
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
+from coterie.relations.newcomers import with_newcomer
 from coterie.relations.propagation import (
     propagate_iteratively,
     propagation_matrix,
@@ -36,4 +37,5 @@ __all__ = [
     "similarity_graph",
     "squared_distances",
     "subspace_similarity",
+    "with_newcomer",
 ]

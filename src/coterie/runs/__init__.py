@@ -5,16 +5,20 @@ from coterie.runs.environment import environment
 from coterie.runs.history import History
 from coterie.runs.lock import locked
 from coterie.runs.models import load_model, save_models
+from coterie.runs.newcomers import NewcomersDirectory
+from coterie.runs.newcomers_table import newcomers_table
 from coterie.runs.relations import load_relations, save_relations
 from coterie.runs.table import result_table
 
 __all__ = [
     "History",
+    "NewcomersDirectory",
     "RunDirectory",
     "environment",
     "load_model",
     "load_relations",
     "locked",
+    "newcomers_table",
     "result_table",
     "save_models",
     "save_relations",

@@ -23,7 +23,7 @@ FILES = (
     "summary.json",
     "report.html",
 )
-FOLDERS = ("models", "relations", "checkpoints")
+FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints")
 
 
 def system_folder(algorithm: str, variant: str | None) -> str:
@@ -145,6 +145,15 @@ class RunDirectory:
     def relations(self) -> Path:
         """Who learnt from whom, ``relations/<algorithm>-<variant>/seed<k>/round<r>.npz``."""
         return self.path / "relations"
+
+    @property
+    def newcomers(self) -> Path:
+        """What became of newcomers, ``newcomers/<algorithm>-<variant>/seed<k>.csv``."""
+        return self.path / "newcomers"
+
+    def server(self, algorithm: str, variant: str | None, seed: int) -> Path:
+        """Return the file ``servers/<algorithm>-<variant>/seed<k>.pt``: what newcomers will need."""
+        return self.path / "servers" / system_folder(algorithm, variant) / f"seed{seed}.pt"
 
     @property
     def checkpoints(self) -> Path:

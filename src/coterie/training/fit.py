@@ -70,10 +70,12 @@ def fit(
     strength: Tensor | None = None,
     prox_place: ProxPlace = "gradient",
     only: str = "all",
+    momentum: Models | None = None,
 ) -> Fitted:
     """Train rows ``models: (k,)`` on ``data`` of k clients by the batches of ``plan``; the input stays.
 
     ``strength: (k,)`` times ``theta - anchor`` is added to the gradient where an ``anchor: (k,)`` is given.
+    SGD's momentum begins as ``momentum: (k,)`` where it is given, which holds it again afterwards.
     """
     order = torch.from_numpy(plan.order)
     sorted_rows = bool((order == torch.arange(len(order))).all())
@@ -84,6 +86,7 @@ def fit(
         ordered = anchor if sorted_rows else anchor[order]
         pull = Pull(ordered.tensors, strength[order.to(strength.device)], prox_place)
     optimiser = Optimiser(settings, lr, pull)
+    _begin_with(optimiser, momentum, order)
     names = models.layout.part(only)
     keys = dropout_keys[order.to(dropout_keys.device)]
     fused = stack.executor == "stacked" and optimiser.fusible and len(names) > 0
@@ -105,6 +108,7 @@ def fit(
             sizes=batch.sizes, keys=step_keys(keys[: batch.active], batch.step),
         )  # fmt: skip
         optimiser.update(working.tensors, gradients)
+    _give_back(optimiser, momentum, order)
     steps = torch.from_numpy(plan.steps).to(models.device)
     if sorted_rows:
         return Fitted(working, steps)
@@ -170,14 +174,24 @@ def own_steps(
     order = torch.from_numpy(plan.order)
     identity = bool((order == torch.arange(len(order))).all())
     optimiser, trained = Optimiser(settings, lr), list[Models]()
-    if momentum is not None:
-        optimiser.state["momentum"] = {name: tensor[order] for name, tensor in momentum.parameters()}
+    _begin_with(optimiser, momentum, order)
     for batch in plan:
         everyone = identity and batch.active == len(order)
         rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
         inputs, targets = data.batch(batch.positions)
         keys = step_keys(dropout_keys[rows], batch.step)
         yield Step(batch.step, rows, inputs, targets, batch.weights, batch.sizes, keys, optimiser, trained)
+    _give_back(optimiser, momentum, order)
+
+
+def _begin_with(optimiser: Optimiser, momentum: Models | None, order: Tensor) -> None:
+    """Let SGD's momentum begin as ``momentum: (k,)``, whose rows the training takes in ``order``."""
+    if momentum is not None:
+        optimiser.state["momentum"] = {name: tensor[order] for name, tensor in momentum.parameters()}
+
+
+def _give_back(optimiser: Optimiser, momentum: Models | None, order: Tensor) -> None:
+    """Write SGD's momentum back into ``momentum: (k,)``."""
     if momentum is not None:
         momentum.materialise()
         for name, tensor in momentum.parameters():

@@ -1,0 +1,188 @@
+"""Newcomers to a trained federation: what they receive, what they predict, and how they learn from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.contract import Algorithm, Predictor, Site
+from coterie.contract.payload import for_rows
+from coterie.engines import checkpoint
+from coterie.engines.base import Failure, NobodyAnswered
+from coterie.engines.ledger import Ledger
+from coterie.engines.predict import measure
+from coterie.engines.settings import Settings
+from coterie.engines.simulation import Simulation, between_peers
+from coterie.engines.snapshot import Snapshot
+from coterie.engines.trained import Trained
+from coterie.errors import CoterieError
+from coterie.federation.data import ClientData
+from coterie.federation.federation import Federation
+from coterie.models import Models, ModelSpec
+from coterie.training import Schedule
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """How newcomers fared.
+
+    Attributes
+    ----------
+    values : mapping of str to ndarray (epochs + 1, K)
+        Test metrics on arrival and after each epoch; NaN for newcomers that failed.
+    names, models : tuple of str, Models
+        What those who did not fail predict with at the end, ``(a,)`` rows, or ``(a, c)`` candidates of a mixture.
+    traffic : mapping of str to ndarray (K,)
+        Bytes by direction and kind, such as ``down:model``.
+    failures : tuple of Failure
+        Newcomers that were left out, and why.
+    """
+
+    values: Mapping[str, NDArray[np.float64]]
+    names: tuple[str, ...]
+    models: Models
+    traffic: Mapping[str, NDArray[np.int64]]
+    failures: tuple[Failure, ...]
+
+
+class Admission(Simulation):
+    """The K newcomers of ``federation`` come to a server that others have trained.
+
+    They are asked as clients are, but they are no members: nothing of them stays at the server. The learning rate is
+    that of the settings, without the schedule of the rounds.
+    """
+
+    def __init__(
+        self, trained: Trained, federation: Federation, algorithm: Algorithm, model: ModelSpec, settings: Settings
+    ) -> None:
+        check_fit(trained, federation)
+        training = replace(settings.training, schedule=Schedule())
+        super().__init__(federation, algorithm, model, replace(settings, training=training, absent={}))
+        shapes = {name: list(shape) for name, shape in self.stack.layout.shapes.items()}
+        if shapes != trained.model:
+            raise CoterieError("the model is not the one that was trained: give the configuration of that run")
+        self._members = len(trained.names)
+        self._store.values.clear()
+        self._server = self._server_for(trained.names, trained.n)
+        self._server.unlabelled_newcomers = trained.unlabelled_newcomers
+        algorithm.setup(self._server)
+        checkpoint.restore_server(self._store.values, trained.server, self.stack.layout)
+        self.round = self._server.round = trained.round
+        self.context = replace(self.context, roster=self._members)
+        self._labelled = True
+
+    def admit(self, *, labelled: bool, epochs: int) -> Admitted | None:
+        """Let all newcomers in; those with labels learn for ``epochs`` epochs.
+
+        Without ``labelled`` no method sees a target. None where the method has nothing for such newcomers.
+
+        Raises
+        ------
+        CoterieError
+            The method cannot take them in as it was trained; the message says what is missing.
+        """
+        self._labelled, self._phase, epochs = labelled, "newcomer", epochs if labelled else 0
+        self.ledger, self._failures = Ledger((*self._server.names, *self.names)), []
+        self._failed = torch.zeros(self.K, dtype=torch.bool)
+        self.bank.discard()
+        everyone = self._everyone()
+        try:
+            received = self.algorithm.adapt(self._server, everyone, labelled)
+        except NobodyAnswered:
+            received = {}
+        if received is None:
+            return None
+        here = everyone[~self._failed]
+        if not len(here):
+            raise CoterieError(f"every newcomer failed: {self._failures[0]}; lower newcomers.training.lr")
+        values, final = self._curves(here, received, epochs)
+        whole = ~self._failed[here]
+        names = self._named(here[whole])
+        return Admitted(values, names, final.models[whole], self._traffic(), tuple(self._failures))
+
+    def _curves(
+        self, here: Tensor, received: Mapping[str, Any], epochs: int
+    ) -> tuple[dict[str, NDArray[np.float64]], Predictor]:
+        """Test metrics ``(epochs + 1, K)``, and what the newcomers ``here: (a,)`` predict with at the end."""
+
+        def live(rows: Tensor) -> tuple[Tensor, dict[str, Any], list[dict[str, Tensor]], Predictor]:
+            arrived = {name: for_rows(value, rows, len(here)) for name, value in received.items()}
+            self._start(here[rows], here)
+            site, curve = self._site(here[rows], here), list[dict[str, Tensor]]()
+            test = self.federation.test.select(here[rows].tolist())
+            for predictor in self.algorithm.newcomer(site, epochs, **self.statistics.arrive(site, arrived)):
+                measured = measure(self.stack, predictor, test, self.federation.task)
+                finite = predictor.models.finite().cpu()
+                curve.append({name: torch.where(finite, value.cpu(), torch.nan) for name, value in measured.items()})
+            if len(curve) != epochs + 1:
+                raise CoterieError(
+                    f"{self.algorithm.name}.newcomer gave {len(curve)} predictors for {epochs} epochs; one on arrival "
+                    "and one after each epoch are expected"
+                )
+            return rows, arrived, curve, predictor
+
+        values: dict[str, NDArray[np.float64]] = {}
+        final = Snapshot(len(here))
+        parts: list[tuple[Sequence[int], Predictor]] = []
+        for rows, arrived, curve, predictor in self.workers.map(live, self._chunks(torch.arange(len(here)))):
+            for name, value in arrived.items():
+                sent = received[name]
+                self._book("down", here[rows], value, sent.index[rows] if between_peers(sent) else None)
+            for epoch, measured in enumerate(curve):
+                for name, value in measured.items():
+                    table = values.setdefault(name, np.full((epochs + 1, self.K), np.nan))
+                    table[epoch, here[rows].numpy()] = value.numpy()
+            for row in (~predictor.models.finite().cpu()).nonzero().flatten():
+                self._fail(int(here[rows][row]), "its model became NaN or infinite")
+            parts.append((rows.tolist(), predictor))
+        final.take(iter(parts))
+        return values, final.load()
+
+    # --- how newcomers differ from clients -----------------------------------------------------------------------
+    def _site(self, clients: Tensor, asked: Tensor) -> Site:
+        """Newcomers without labels show their inputs only."""
+        site = super()._site(clients, asked)
+        if not self._labelled:
+            site.train, site.validation = without_labels(site.train), without_labels(site.validation)
+        return site
+
+    def _book(self, direction: str, clients: Tensor, value: Models | Tensor, peers: Tensor | None) -> None:
+        """Newcomers stand behind the members in the ledger."""
+        super()._book(direction, clients + self._members, value, peers)
+
+    def _traffic(self) -> dict[str, NDArray[np.int64]]:
+        """What the newcomers received and sent, ``(K,)`` bytes."""
+        booked = sorted(self.ledger.bytes.items())
+        return {f"{direction}:{kind}": column[self._members :] for (_, direction, kind), column in booked}
+
+
+def without_labels(data: ClientData) -> ClientData:
+    """The same inputs with targets that nothing can be learnt from, and that no loss accepts silently."""
+    nothing = torch.nan if data.targets.is_floating_point() else -1
+    return replace(data, targets=torch.full_like(data.targets, nothing))
+
+
+def check_fit(trained: Trained, federation: Federation) -> None:
+    """Refuse newcomers whose data are of another kind.
+
+    Raises
+    ------
+    CoterieError
+        Names what differs.
+    """
+    for what, members, newcomers in (
+        ("task", trained.task, federation.task),
+        ("number of outputs", trained.classes, federation.classes),
+        ("shape of the inputs", trained.feature_shape, federation.feature_shape),
+    ):
+        if members != newcomers:
+            raise CoterieError(
+                f"the newcomers' {what} is {newcomers}, but the federation was trained with {members}: their data must "
+                "be of the same kind."
+            )

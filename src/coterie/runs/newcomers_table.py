@@ -1,0 +1,58 @@
+"""The table of newcomers: one line a system and a way of joining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.filesize import decimal
+from rich.table import Table
+
+from coterie.runs.table import UNDEFINED
+
+LANDMARKS = (1, 5, 20)
+"""Epochs that get a column, as far as there are so many, beside the last one."""
+
+
+def newcomers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows of a newcomers' summary as a table for a terminal of 80 to 100 columns."""
+    regression = any(row["metric"] == "mae" for row in rows)
+    epochs = max((row["epochs"] for row in rows), default=0)
+    shown = sorted({epoch for epoch in LANDMARKS if epoch < epochs} | ({epochs} if epochs else set()))
+    seeds = max((len(row["seeds"]) for row in rows), default=1)
+    over = f", ± over {seeds} seeds" if seeds > 1 else ""
+    table = Table(
+        title="Newcomers: mean absolute error" if regression else "Newcomers: accuracy",
+        caption=(
+            f"Means over {max((row['newcomers'] for row in rows), default=0)} newcomers{over}, on arrival and after "
+            "epochs on their own data. Gain and PTR: at the last epoch, against as many epochs alone (LOCAL)."
+        ),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for number, header in enumerate(
+        ("System", "Labels", "Arrival", *map(str, shown), "Gain" if regression else "Gain\n(points)", "PTR", "Received")
+    ):
+        table.add_column(header, justify="left" if number < 2 else "right", no_wrap=number > 1)
+    for row in rows:
+        curve = [_value(row, epoch, regression) if epoch <= row["epochs"] else UNDEFINED for epoch in (0, *shown)]
+        compared = row["gain_mean"] is not None and not row["reference"]
+        gain = (f"{row['gain_mean']:+.4g}" if regression else f"{row['gain_mean']:+.1f}") if compared else UNDEFINED
+        share = f"{row['ptr']:.2f}" if compared else UNDEFINED
+        failed = f" ({row['failed']} failed)" if row["failed"] else ""
+        labels = "yes" if row["labelled"] else "no"
+        table.add_row(f"{row['label']}{failed}", labels, *curve, gain, share, decimal(int(row["bytes_received"])))
+    return table
+
+
+def _value(row: Mapping[str, Any], epoch: int, regression: bool) -> str:
+    mean, spread = row["curve"][epoch], row["curve_std"][epoch]
+    form = ".4g" if regression else ".3f"
+    return (
+        f"{mean:{form}}±{spread:{form}}" if len(row["seeds"]) > 1 and epoch in (0, row["epochs"]) else f"{mean:{form}}"
+    )
