@@ -47,6 +47,7 @@ class Case:
     symmetric: Options = field(default_factory=dict)  # options under which identical clients stay identical
     alone: Options | None = None  # options under which a single client trains as LOCAL does
     changes: Mapping[str, tuple[Options, Options]] = field(default_factory=dict)
+    for_newcomers: tuple[str, ...] = ()  # options that training does not depend on
 
     def make(self, **options: Any) -> Algorithm:
         return make_algorithm(self.name, self.variant, **options)
@@ -171,6 +172,7 @@ CASES = [
         anchored=(lambda lr: {"lambda_rule": "constant", "lambda": 0.5 / lr}, "theta_hat"),
         alone={"epsilon": 0.0},
         changes=FEDORA_CHANGES,
+        for_newcomers=("attach",),
     ),
     Case(
         "fedora",
@@ -180,6 +182,7 @@ CASES = [
         anchored=(lambda lr: {"lambda_rule": "constant", "lambda": 0.5 / lr, "factor": 2.0}, "theta_hat"),
         alone={"lambda_rule": "constant", "lambda": 0.0},
         changes=FEDORA_CHANGES,
+        for_newcomers=("attach",),
     ),
 ]
 

@@ -43,7 +43,7 @@ def test_every_registered_method_has_a_case() -> None:
 
 @every_case
 def test_every_option_has_a_case(case: Case) -> None:
-    assert set(case.changes) == set(case.make().options())
+    assert {*case.changes, *case.for_newcomers} == set(case.make().options())
 
 
 # --- limits ------------------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class Admission(Simulation):
         if shapes != trained.model:
             raise CoterieError("the model is not the one that was trained: give the configuration of that run")
         self._members = len(trained.names)
+        self.ledger = Ledger((*trained.names, *self.names))
         self._store.values.clear()
         self._server = self._server_for(trained.names, trained.n)
         self._server.unlabelled_newcomers = trained.unlabelled_newcomers

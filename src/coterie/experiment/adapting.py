@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from coterie.config import Config, NewcomersConfig, load_config, parse_config
+from coterie.config import Config, load_config, parse_config
 from coterie.config.yamltext import write_yaml
 from coterie.engines import Trained
 from coterie.errors import CoterieError
@@ -18,10 +18,10 @@ from coterie.evaluation import summarise_newcomers
 from coterie.experiment.display import busy
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.newcomers import take_in
-from coterie.experiment.plan import Job
+from coterie.experiment.plan import REFERENCE, Plan, System
 from coterie.experiment.runner import stored_config
-from coterie.federation import Federation, build_federation
 from coterie.runs import NewcomersDirectory, RunDirectory, newcomers_table
+from coterie.runs.atomic import write_text
 
 OWN_KEYS = ("newcomers", "device", "threads", "chunk", "executor", "save_models")
 """What may differ from the run: everything else is as it was trained."""
@@ -88,29 +88,24 @@ def adapt(
     directory = RunDirectory.open(run)
     config = _configuration(directory, newcomers, overrides)
     experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
-    jobs = [
-        job for job in experiment.plan if not algorithms or {job.system.algorithm, job.system.label} & {*algorithms}
-    ]
-    _check_names(algorithms, experiment)
+    plan = experiment.plan
+    jobs = [job for job in plan if job.system in _chosen(plan, algorithms)]
+    servers = {job.key: Trained.load(directory.server(*job.key), experiment.config.device) for job in jobs}
     folder = NewcomersDirectory(_new_folder(directory, output))
-    remarks, known = list[str](), {system.key: system.label for system in experiment.plan.systems}
-    task = ""
+    remarks = list[str]()
     for job in jobs:
-        trained = Trained.load(directory.server(*job.key), experiment.config.device)
         with busy(console, f"{job.system.label}, seed {job.seed}"):
-            coming = _coming(experiment, job, newcomers is not None)
-            arrival = take_in(experiment, job, trained, coming, folder)
-        task = trained.task
+            coming = experiment.newcomers(job.seed) or experiment.federation(job.seed)
+            arrival = take_in(experiment, job, servers[job.key], coming, folder)
         said = [f"{client}: {reason}" for client, reason in arrival.failures] + list(arrival.remarks)
         remarks += [f"{job.system.label}: {text}" for text in said]
-    folder.config.write_text(_description(config), encoding="utf-8")
-    table = folder.read([job.key for job in jobs])
-    regression = task == "regression"
+    tree = config.as_dict()
+    write_text(folder.config, write_yaml({key: tree[key] for key in ("federation", "newcomers") if key in tree}))
     rows = summarise_newcomers(
-        table,
-        task="regression" if regression else "classification",
-        reference=experiment.plan.reference.key,
-        labels=known,
+        folder.read([job.key for job in jobs]),
+        task=experiment.federation(jobs[0].seed).task,
+        reference=plan.reference.key,
+        labels={system.key: system.label for system in plan.systems},
     )
     folder.write_summary(rows)
     return Adapted(folder.path, rows, tuple(dict.fromkeys(remarks)))
@@ -126,6 +121,10 @@ def _configuration(
             raise CoterieError(
                 f"-s {text}: newcomers come to what has been trained, so only {', '.join(OWN_KEYS)} may be set."
             )
+        if newcomers is None and text.strip().startswith("newcomers.clients"):
+            raise CoterieError(
+                f"-s {text}: the newcomers are those that the run held out; for others name a configuration of theirs."
+            )
     tree = dict(stored_config(directory))
     if newcomers is None:
         if not (tree.get("newcomers") or {}).get("clients"):
@@ -140,24 +139,14 @@ def _configuration(
     return parse_config(tree, overrides, where=str(directory.config))
 
 
-def _coming(experiment: Experiment, job: Job, from_elsewhere: bool) -> Federation:
-    """The newcomers of one seed."""
-    if not from_elsewhere:
-        held_out = experiment.newcomers(job.seed)
-        assert held_out is not None
-        return held_out
-    section = experiment.config.newcomers or NewcomersConfig()
-    whole = build_federation(experiment.config.federation, seed=job.seed, data_dir=experiment.data_dir)
-    if section.clients is None:
-        return whole
-    return experiment.newcomers(job.seed) or whole
-
-
-def _check_names(algorithms: Sequence[str], experiment: Experiment) -> None:
-    known = {name for system in experiment.plan.systems for name in (system.algorithm, system.label)}
-    for name in algorithms:
+def _chosen(plan: Plan, names: Sequence[str]) -> list[System]:
+    """The systems of these names or labels, all by default; LOCAL comes along, since a gain is a comparison with it."""
+    known = {name for system in plan.systems for name in (system.algorithm, system.label)}
+    for name in names:
         if name not in known:
             raise CoterieError(f"the run has no method {name}: it has {', '.join(sorted(known))}.")
+    wanted = {*(names or known), REFERENCE}
+    return [system for system in plan.systems if {system.algorithm, system.label} & wanted]
 
 
 def _new_folder(directory: RunDirectory, output: str | Path | None) -> Path:
@@ -168,8 +157,3 @@ def _new_folder(directory: RunDirectory, output: str | Path | None) -> Path:
         return path
     taken = [int(part) for path in directory.path.glob("adapted-*") if (part := path.name[8:]).isdecimal()]
     return directory.path / f"adapted-{max(taken, default=0) + 1}"
-
-
-def _description(config: Config) -> str:
-    tree = config.as_dict()
-    return write_yaml({key: tree[key] for key in ("federation", "newcomers") if key in tree})

@@ -1,0 +1,196 @@
+"""Newcomers from the command line: held out by a configuration, or brought by another one after the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from cli_helpers import TINY, coterie, error_of, rows_of
+from safetensors.torch import load_file
+
+import coterie as package
+from coterie.contract import Server
+from coterie.runs import NewcomersDirectory
+
+WITH = TINY.replace("clients: 4", "clients: 6") + "newcomers: {clients: [client-01, client-04], epochs: 3}\n"
+OTHERS = """\
+federation: {source: digits, partition: {rule: rotation, clients: 3}, train: 12, validation: 6, test: 10, seed: 9}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that held two clients out."""
+    folder = tmp_path_factory.mktemp("newcomers")
+    (folder / "with.yaml").write_text(WITH.replace("[local,", "[local, fedavg, fedora,"))
+    done = coterie("run", folder / "with.yaml", "--output", folder / "out")
+    assert done.exit_code == 0, done.output
+    assert "Newcomers: accuracy" in done.stdout
+    return folder / "out"
+
+
+def newcomers_of(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((folder / "summary.json").read_text())["rows"]
+    return rows
+
+
+def test_they_take_no_part_in_training(run: Path) -> None:
+    names = set(pd.read_parquet(run / "clients.parquet")["client"])
+    assert names == {"client-00", "client-02", "client-03", "client-05"}
+    assert {path.stem for path in (run / "models/fedavg/seed0").iterdir()} == names
+    assert len(rows_of(run)) == 4
+
+
+def test_the_summary_says_how_they_fare(run: Path) -> None:
+    rows = newcomers_of(run / "newcomers")
+    assert [(row["algorithm"], row["labelled"]) for row in rows] == [
+        ("local", True), ("fedavg", True), ("fedavg", False), ("fedora", True), ("fedora", False), ("ditto", True),
+        ("ditto", False),
+    ]  # fmt: skip
+    for row in rows:
+        assert row["newcomers"] == 2
+        assert row["failed"] == 0
+        assert len(row["curve"]) == 1 + row["epochs"] == (4 if row["labelled"] else 1)
+        assert (row["gain_mean"] is not None) == row["labelled"]
+    table = pd.read_csv(run / "newcomers/fedavg/seed0.csv")
+    curve = table[(table["metric"] == "accuracy") & table["labelled"]].groupby("epoch")["value"].mean()
+    assert rows[1]["curve"] == pytest.approx(list(curve))
+    local = pd.read_csv(run / "newcomers/local/seed0.csv")
+    last = {
+        name: frame[(frame["metric"] == "accuracy") & frame["labelled"] & (frame["epoch"] == 3)].set_index("client")
+        for name, frame in (("local", local), ("fedavg", table))
+    }
+    gain = 100 * (last["fedavg"]["value"] - last["local"]["value"])
+    assert rows[1]["gain_mean"] == pytest.approx(gain.mean())
+    assert rows[1]["ptr"] == pytest.approx((gain >= 0).mean())
+
+
+def test_their_models_are_kept(run: Path) -> None:
+    for way in ("labelled", "unlabelled"):
+        files = sorted((run / f"newcomers/{way}/models/fedavg/seed0").iterdir())
+        assert [file.stem for file in files] == ["client-01", "client-04"]
+        assert load_file(files[0]).keys() == load_file(run / "models/fedavg/seed0/client-00.safetensors").keys()
+
+
+def test_adapt_repeats_what_the_run_did(run: Path, tmp_path: Path) -> None:
+    """From the saved server: the same tables, number for number."""
+    done = coterie("adapt", run, "--output", tmp_path / "again")
+    assert done.exit_code == 0, done.output
+    assert "Newcomers: accuracy" in done.stdout
+    for part in ("local", "fedavg", "fedora-released", "ditto"):
+        one, other = (pd.read_csv(folder / f"{part}/seed0.csv") for folder in (run / "newcomers", tmp_path / "again"))
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert newcomers_of(tmp_path / "again") == newcomers_of(run / "newcomers")
+
+
+def test_adapt_with_other_settings(run: Path) -> None:
+    done = coterie("adapt", run, "-s", "newcomers.epochs=1", "-s", "newcomers.labelled=true", "-a", "ditto", "--json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert [(row["algorithm"], row["labelled"], row["epochs"]) for row in rows] == [
+        ("local", True, 1), ("ditto", True, 1),
+    ]  # fmt: skip
+    found = sorted(path.name for path in run.glob("adapted-*"))
+    assert found == ["adapted-1"]
+    assert coterie("adapt", run, "-a", "local").exit_code == 0
+    assert (run / "adapted-2/newcomers.yaml").exists()
+
+
+def test_newcomers_of_another_configuration(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "others.yaml").write_text(OTHERS)
+    done = coterie("adapt", run, tmp_path / "others.yaml", "--output", tmp_path / "all")
+    assert done.exit_code == 0, done.output
+    assert {row["newcomers"] for row in newcomers_of(tmp_path / "all")} == {3}
+    done = coterie(
+        "adapt", run, tmp_path / "others.yaml", "-s", "newcomers.clients=[client-02]", "-o", tmp_path / "one"
+    )
+    assert done.exit_code == 0, done.output
+    assert {row["newcomers"] for row in newcomers_of(tmp_path / "one")} == {1}
+
+
+def test_adapt_in_python(run: Path, tmp_path: Path) -> None:
+    result = package.adapt(run, {"federation": {"source": "digits", "partition": {"rule": "iid", "clients": 2}}},
+                           ["newcomers.labelled=false"], algorithms=["fedora"], output=tmp_path / "out")  # fmt: skip
+    assert [row["algorithm"] for row in result.rows] == ["fedora"]
+    assert any("local" in remark for remark in result.remarks)
+    assert NewcomersDirectory(result.directory).read_summary() == result.rows
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-s", "training.lr=1"], "only newcomers, device"),
+        (["-s", "newcomers.epochs=-1"], "newcomers.epochs must be at least 0"),
+        (["-s", "newcomers.clients=[client-00]"], "the newcomers are those that the run held out"),
+        (["-a", "fedprox"], "the run has no method fedprox"),
+        (["nobody.yaml"], "there is no configuration file nobody.yaml"),
+        (["-s", "newcomers.lr=1"], "unknown key newcomers.lr"),
+    ],
+)
+def test_wrong_words_for_adapt(run: Path, words: list[str], message: str) -> None:
+    assert message in error_of(coterie("adapt", run, *words))
+
+
+def test_newcomers_with_other_inputs(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "sine.yaml").write_text("federation: {source: sine, partition: {rule: natural}}\n")
+    done = coterie("adapt", run, tmp_path / "sine.yaml")
+    assert "newcomers' task is regression" in error_of(done)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{clients: [client-09]}", "there is no client client-09: did you mean client-0"),
+        ("{clients: 4}", "takes all 4 clients"),
+        ("{clients: []}", "at least one"),
+        ("{clients: [client-00, client-00]}", "list each newcomer once"),
+        ("{clients: 0.0}", "newcomers.clients must be"),
+        ("{clients: 2, labelled: perhaps}", "newcomers.labelled must be"),
+        ("{clients: 2, training: {schedule: cosine}}", "set lr only"),
+        ("{clients: 2, training: {optimizer: adam, momentum: 0.5}}", "newcomers.training.momentum belongs to sgd"),
+    ],
+)
+def test_wrong_sections(tmp_path: Path, section: str, message: str) -> None:
+    (tmp_path / "wrong.yaml").write_text(f"{TINY}newcomers: {section}\n")
+    assert message in error_of(coterie("run", tmp_path / "wrong.yaml", "--output", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_number_or_a_fraction_is_drawn_by_the_seed(tmp_path: Path) -> None:
+    drawn = []
+    for wanted in ("2", "0.5", "2"):
+        (tmp_path / "some.yaml").write_text(f"{TINY}newcomers: {{clients: {wanted}}}\n")
+        experiment = package.Experiment(package.load_config(tmp_path / "some.yaml"))
+        for seed in (0, 1, 2, 3):
+            came = experiment.newcomers(seed)
+            assert came is not None
+            assert len(came.names) == 2
+            assert {*came.names, *experiment.federation(seed).names} == {f"client-{i:02d}" for i in range(4)}
+            drawn.append(came.names)
+    assert drawn[:4] == drawn[4:8] == drawn[8:]
+    assert len(set(drawn[:4])) > 1
+
+
+def test_a_run_without_server(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(f"{TINY}save_server: false\n")
+    assert coterie("run", tmp_path / "tiny.yaml", "--output", tmp_path / "out").exit_code == 0
+    assert "held nobody out" in error_of(coterie("adapt", tmp_path / "out"))
+    assert "with save_server on" in error_of(coterie("adapt", tmp_path / "out", tmp_path / "tiny.yaml"))
+
+
+def test_a_method_that_fails_for_newcomers_spoils_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coterie.algorithms.ditto import Ditto
+    from coterie.errors import CoterieError
+
+    def refuse(self: Ditto, server: Server, clients: Any, labelled: bool) -> Any:
+        raise CoterieError("no room")
+
+    monkeypatch.setattr(Ditto, "adapt", refuse)
+    (tmp_path / "with.yaml").write_text(WITH)
+    done = coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "newcomers with labels: no room" in done.stdout
+    assert [row["algorithm"] for row in newcomers_of(tmp_path / "out/newcomers")] == ["local"]
