@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from coterie.config import Config, TrainingConfig
+from coterie.config import Config, NewcomersConfig, TrainingConfig
 from coterie.contract import available_algorithms
 from coterie.federation import FederationConfig, available_rules, available_sources
 from coterie.models import available_models
@@ -48,7 +48,7 @@ def test_the_overviews_list_every_algorithm() -> None:
     assert {name for name in BUILT_IN if f"({name}.md)" not in overview} == set()
 
 
-@pytest.mark.parametrize("section", [Config, TrainingConfig, FederationConfig])
+@pytest.mark.parametrize("section", [Config, NewcomersConfig, TrainingConfig, FederationConfig])
 def test_every_configuration_key_is_described(section: type[BaseModel]) -> None:
     keys = set(section.model_fields)
     assert keys <= named(DOCS / "reference" / "configuration.md")
