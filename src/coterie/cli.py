@@ -216,18 +216,22 @@ def show(
     console = _console()
     with _friendly(debug, data_dir):
         from coterie import experiment
+        from coterie.experiment.newcomers import divide
         from coterie.federation import build_federation
         from coterie.federation.show import class_grid, class_plot, describe
 
         settled = experiment.read_config(config, overrides or [])
-        federation = build_federation(
-            settled.federation, seed=settled.seeds[0] if seed is None else seed, data_dir=data_dir
-        )
+        used = settled.seeds[0] if seed is None else seed
+        federation = build_federation(settled.federation, seed=used, data_dir=data_dir)
+        fixed = settled.federation.seed
+        _, coming = divide(settled.newcomers, federation, used if fixed is None else fixed)
+        newcomers = [] if coming is None else list(coming.names)
         frame = describe(federation)
         if html is not None:
             _write_page(class_plot(federation), html)
         if as_json:
-            _print_json({"source": dict(federation.source), "clients": frame.to_dict(orient="records")})
+            clients = frame.to_dict(orient="records")
+            _print_json({"source": dict(federation.source), "clients": clients, "newcomers": newcomers})
             return
         table = _table(*map(str, frame.columns))
         for row in frame.head(MANY_CLIENTS).itertuples(index=False):
@@ -242,6 +246,9 @@ def show(
             f"{federation.classes} {'classes' if federation.task == 'classification' else 'targets'}",
             highlight=False,
         )
+        if newcomers:
+            shown = f"{', '.join(newcomers[:8])}{' ...' if len(newcomers) > 8 else ''}"
+            console.print(f"held out as newcomers: {escape(shown)}", highlight=False)
         if html is not None:
             console.print(f"The plot is in {escape(str(html))}", highlight=False)
 

@@ -42,13 +42,14 @@ class Cost:
         Time.
     memory : float
         Bytes at the peak, libraries included.
-    models, checkpoint, history : float
+    models, server, checkpoint, history : float
         Bytes on disk; the checkpoint is deleted when the run is over.
     """
 
     seconds: float
     memory: float
     models: float
+    server: float
     checkpoint: float
     history: float
 
@@ -85,7 +86,8 @@ def measure(experiment: Experiment, job: Job) -> Cost:
         rounds.append(simulation.advance().seconds["train"])
     first, later = rounds[0], statistics.median(rounds[1:] or rounds)
     evaluations = 1 + math.ceil(config.rounds / config.evaluate_every)
-    state = float(sum(tensor.numel() * tensor.element_size() for tensor in _tensors(simulation.state_dict())))
+    whole = simulation.state_dict()
+    state, server = _bytes(whole), _bytes(whole["server"])
     models = float(
         sum(
             tensor[:1].numel() * tensor.element_size() * simulation.K
@@ -96,9 +98,14 @@ def measure(experiment: Experiment, job: Job) -> Cost:
         seconds=first + later * (config.rounds - 1) + evaluate * evaluations,
         memory=OVERHEAD + state + 0.3 * models + _data_bytes(experiment),
         models=models if config.save_models else 0.0,
+        server=server if config.save_server else 0.0,
         checkpoint=state,
         history=evaluation_rows * evaluations * ROW_BYTES,
     )
+
+
+def _bytes(tree: Any) -> float:
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in _tensors(tree)))
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:
@@ -132,7 +139,7 @@ def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
         header_style="bold",
     )
     table.add_column("method")
-    for column in ("time", "memory", "models", "history"):
+    for column in ("time", "memory", "models", "server", "history"):
         table.add_column(column, justify="right")
     for label, cost in costs.items():
         table.add_row(
@@ -140,6 +147,7 @@ def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
             _duration(cost.seconds * seeds),
             decimal(int(cost.memory)),
             decimal(int(cost.models * seeds)),
+            decimal(int(cost.server * seeds)),
             decimal(int(cost.history * seeds)),
         )
     every = list(costs.values())
@@ -149,6 +157,7 @@ def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
         _duration(sum(cost.seconds for cost in every) * seeds / processes),
         decimal(int(max(cost.memory for cost in every)) * processes),
         decimal(int(sum(cost.models for cost in every) * seeds)),
+        decimal(int(sum(cost.server for cost in every) * seeds)),
         decimal(int(sum(cost.history for cost in every) * seeds)),
         style="bold",
     )
