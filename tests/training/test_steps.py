@@ -101,6 +101,27 @@ def test_a_common_start_and_a_drift() -> None:
     assert_same(start, stack.initial(4, site.k), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("settings", SETTINGS[:2], ids=["momentum", "nesterov-clip"])
+@pytest.mark.parametrize(("name", "executor"), [("mlp", "stacked"), ("mlp", "vmap"), ("normed-cnn", "loop")])
+def test_both_begin_with_a_momentum_and_leave_the_last_one(
+    name: str, executor: str, settings: TrainingSettings
+) -> None:
+    stack = stack_of(name, executor)
+    site = site_of(stack, settings)
+    start, one = stack.initial(4, site.k, distinct=True), stack.initial(5, site.k, distinct=True)
+    other, before = one.clone(), one.clone()
+    theta = start.clone()
+    for step in site.steps(momentum=one):
+        theta = step.update(theta, site.gradient(theta, step))
+    assert_same(theta, site.fit(start, momentum=other).models)
+    trained = site.n > 0
+    for name_, tensor in one.parameters():
+        torch.testing.assert_close(other.tensors[name_], tensor, rtol=0, atol=1e-10)
+        torch.testing.assert_close(tensor[~trained], before.tensors[name_][~trained], rtol=0, atol=0)
+    moved = [(one.tensors[name_] - tensor).flatten(1).abs().amax(1) for name_, tensor in before.parameters()]
+    assert bool((torch.stack(moved).amax(0)[trained] > 1e-3).all())
+
+
 def test_the_head_alone() -> None:
     stack = stack_of("mlp")
     site = site_of(stack, MOMENTUM)
