@@ -174,6 +174,27 @@ def test_a_number_or_a_fraction_is_drawn_by_the_seed(tmp_path: Path) -> None:
     assert len(set(drawn[:4])) > 1
 
 
+def test_overwriting_a_run_takes_its_newcomers_along(tmp_path: Path) -> None:
+    (tmp_path / "with.yaml").write_text(WITH)
+    assert coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out").exit_code == 0
+    assert coterie("adapt", tmp_path / "out").exit_code == 0
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    assert coterie("run", tmp_path / "tiny.yaml", "--output", tmp_path / "out", "--overwrite").exit_code == 0
+    assert not list((tmp_path / "out").glob("adapted-*"))
+    assert not (tmp_path / "out/newcomers").exists()
+
+
+def test_a_run_that_prepares_for_newcomers_holds_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "with.yaml").write_text(f"{TINY}newcomers: {{labelled: both}}\n".replace("[local,", "[local, fedora,"))
+    done = coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out")
+    assert done.exit_code == 0
+    assert "Newcomers" not in done.stdout
+    (tmp_path / "others.yaml").write_text(OTHERS)
+    done = coterie("adapt", tmp_path / "out", tmp_path / "others.yaml", "-s", "newcomers.labelled=false", "--json")
+    assert done.exit_code == 0, done.output
+    assert {row["algorithm"] for row in json.loads(done.stdout)} == {"fedora", "ditto"}
+
+
 def test_a_run_without_server(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(f"{TINY}save_server: false\n")
     assert coterie("run", tmp_path / "tiny.yaml", "--output", tmp_path / "out").exit_code == 0

@@ -22,6 +22,7 @@ from coterie.experiment.plan import REFERENCE, Plan, System
 from coterie.experiment.runner import stored_config
 from coterie.runs import NewcomersDirectory, RunDirectory, newcomers_table
 from coterie.runs.atomic import write_text
+from coterie.runs.directory import ADAPTED
 
 OWN_KEYS = ("newcomers", "device", "threads", "chunk", "executor", "save_models")
 """What may differ from the run: everything else is as it was trained."""
@@ -155,5 +156,6 @@ def _new_folder(directory: RunDirectory, output: str | Path | None) -> Path:
         if path.exists():
             raise CoterieError(f"{path} exists already; choose another --output.")
         return path
-    taken = [int(part) for path in directory.path.glob("adapted-*") if (part := path.name[8:]).isdecimal()]
-    return directory.path / f"adapted-{max(taken, default=0) + 1}"
+    numbers = (path.name.removeprefix(f"{ADAPTED}-") for path in directory.path.glob(f"{ADAPTED}-*"))
+    taken = [int(number) for number in numbers if number.isdecimal()]
+    return directory.path / f"{ADAPTED}-{max(taken, default=0) + 1}"

@@ -25,6 +25,9 @@ FILES = (
 )
 FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints")
 
+ADAPTED = "adapted"
+"""What `coterie adapt` puts into a run directory lies in ``adapted-<n>``."""
+
 
 def system_folder(algorithm: str, variant: str | None) -> str:
     """Return the folder name of a system: ``fedora-released``, or ``local`` where there is no variant."""
@@ -267,8 +270,7 @@ def _is_run(path: Path) -> bool:
 
 def _clear(path: Path) -> None:
     """Remove what a run writes; the mark goes last, so that an interrupted clearing can be repeated."""
-    for name in FOLDERS:
-        folder = path / name
+    for folder in [*(path / name for name in FOLDERS), *path.glob(f"{ADAPTED}-*")]:
         if folder.is_symlink():
             folder.unlink()
         elif folder.exists():
