@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coterie.config import Config, load_config, parse_config
-from coterie.config.yamltext import read_yaml, write_yaml
+from coterie.yamltext import read_yaml, write_yaml
 from coterie.errors import CoterieError
 from coterie.presets import available_presets
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from torch import Tensor
 
 from coterie.config import Config
-from coterie.config.yamltext import write_yaml
+from coterie.yamltext import write_yaml
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import how_many

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from coterie.config import Config
-from coterie.config.yamltext import write_yaml
+from coterie.yamltext import write_yaml
 from coterie.engines import Simulation
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
