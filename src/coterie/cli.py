@@ -39,7 +39,10 @@ app = typer.Typer(
     ),
 )
 
-ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or the name of a preset; NAME:fast is its small size.")]
+ConfigArgument = Annotated[
+    str,
+    typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or the name of a preset; NAME:fast is its small size."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(

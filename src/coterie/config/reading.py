@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from coterie.config.explain import describe, explain
 from coterie.config.schema import Config
-from coterie.yamltext import read_yaml
 from coterie.errors import CoterieError
 from coterie.presets import find_preset
+from coterie.yamltext import read_yaml
 
 
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console
 
 from coterie.config import Config, load_config, parse_config
-from coterie.yamltext import read_yaml
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.result import Result
 from coterie.federation.datasets.files import ENVIRONMENT
 from coterie.runs import RunDirectory
+from coterie.yamltext import read_yaml
 
 
 def run(

@@ -64,13 +64,12 @@ def find_preset(name: str) -> Preset:
         There is none, or it has no such size; the message names the nearest one.
     """
     plain, colon, size = name.partition(":")
-    presets = dict(_walk(files(__name__), ""))
+    presets = dict(sorted(_walk(files(__name__), "")))
     if plain not in presets:
         # A paper's prefix is easily forgotten: compare the last part of the name too.
         near = difflib.get_close_matches(plain, presets, n=1)
         near = near or [full for full in presets if full.rpartition("/")[2] == plain.rpartition("/")[2]]
-        near = near or difflib.get_close_matches(plain.partition("/")[2] or plain, presets, n=1)
-        hint = f"did you mean {near[0]}{colon}{size}?" if near else f"presets are {', '.join(sorted(presets))}."
+        hint = f"did you mean {near[0]}{colon}{size}?" if near else f"presets are {', '.join(presets)}."
         raise CoterieError(f"there is no preset {name}: {hint}")
     return _preset(plain, presets[plain].read_text(encoding="utf-8"), size if colon else FULL)
 
@@ -88,15 +87,11 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:
 def _preset(name: str, file: str, size: str = FULL) -> Preset:
     full, *changes = re.split(r"^---\n", file, flags=re.MULTILINE)
     stated = COST.search(file)
-    costs = {key: cost or "" for key, cost in (stated.groupdict() if stated else {FULL: ""}).items()}
-    costs = {key: costs.get(key, "") for key in ([FULL, FAST] if changes else [FULL])}
+    costs = {key: (stated[key] or "") if stated else "" for key in ([FULL, FAST] if changes else [FULL])}
     if size not in costs:
-        near = difflib.get_close_matches(size, costs, n=1) or list(costs)[-1:]
-        raise CoterieError(
-            f"the preset {name} has no size {size or '(none given)'}: did you mean {name}:{near[0]}?"
-            if changes
-            else f"the preset {name} has one size only: use {name}."
-        )
+        near = difflib.get_close_matches(size, costs, n=1) or [FAST]
+        hint = f"did you mean {name}:{near[0]}?" if changes else f"it has one only, {name}."
+        raise CoterieError(f"there is no size {size!r} of the preset {name}: {hint}")
     comment = list(takewhile(lambda line: line.startswith("#"), full.splitlines()))
     text = full if size == FULL else "\n".join([*comment, _reduced(name, full, changes[0])])
     return Preset(name, size, comment[0].removeprefix("#").strip() if comment else "", costs, text)
