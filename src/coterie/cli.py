@@ -39,7 +39,10 @@ app = typer.Typer(
     ),
 )
 
-ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or the name of a preset.")]
+ConfigArgument = Annotated[
+    str,
+    typer.Argument(metavar="CONFIG|PRESET", help="A YAML file, or the name of a preset; NAME:fast is its small size."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -98,7 +101,8 @@ def run(
 ) -> None:
     """Run an experiment and say who gained and who lost.
 
-    CONFIG is a YAML file, PRESET the name of a ready-made experiment; without either: the quickstart.
+    CONFIG is a YAML file, PRESET the name of a ready-made experiment in the published size, or NAME:fast in a
+    small one; without either: the quickstart.
     Ctrl-C saves; [bold]coterie resume[/] goes on from there.
     """
     console = _console()
@@ -305,22 +309,23 @@ def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
 
 @app.command()
 def presets(
-    name: Annotated[str | None, typer.Argument(help="One preset: print its YAML.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One preset, NAME or NAME:fast: print its YAML.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """List the ready-made experiments, or print one as a start for your own.
+    """List the ready-made experiments with their cost, or print one as a start for your own.
 
-    [bold]coterie presets quickstart > mine.yaml[/] gives a file to change and run.
+    [bold]coterie presets quickstart > mine.yaml[/] gives a file to change and run. The cost is the time on two cores,
+    of the published setting (full) and of a small one (fast).
     """
     console = _console()
     with _friendly(debug):
-        from coterie.presets import available_presets, find_preset
+        from coterie.presets import FAST, FULL, available_presets, find_preset
 
         if name is not None:
             preset = find_preset(name)
             if as_json:
-                _print_json({"name": preset.name, "about": preset.description, "yaml": preset.text})
+                _print_json({**_preset_row(preset), "size": preset.size, "yaml": preset.text})
             elif console.is_terminal:
                 console.print(Syntax(preset.text.rstrip(), "yaml", background_color="default"))
             else:
@@ -328,13 +333,21 @@ def presets(
             return
         found = available_presets()
         if as_json:
-            _print_json([{"name": preset.name, "about": preset.description} for preset in found])
+            _print_json([_preset_row(preset) for preset in found])
             return
-        table = _table("name", "experiment")
+        table = _table("name", "experiment", FULL, FAST)
         for preset in found:
-            table.add_row(preset.name, preset.description)
+            table.add_row(preset.name, preset.description, preset.costs[FULL], preset.costs.get(FAST, ""))
         console.print(table)
-        console.print("Run one: coterie run NAME. See one: coterie presets NAME", style="dim", highlight=False)
+        console.print(
+            "Times on two cores. Run one: coterie run NAME, or NAME:fast. See one: coterie presets NAME",
+            style="dim",
+            highlight=False,
+        )
+
+
+def _preset_row(preset: Any) -> dict[str, Any]:
+    return {"name": preset.name, "about": preset.description, "cost": dict(preset.costs)}
 
 
 @contextmanager

@@ -33,6 +33,13 @@ def test_presets() -> None:
     assert listed[0]["name"] == "quickstart"
     table = coterie("presets").stdout
     assert all(item["name"] in table and item["about"] for item in listed)
+    assert "full" in table.splitlines()[0]
+    assert "fast" in table.splitlines()[0]
+    costs = {item["name"]: item["cost"] for item in listed}
+    assert set(costs["fedora/rotated-mnist"]) == {"full", "fast"}
+    assert set(costs["quickstart"]) == {"full"}
+    row = next(line for line in table.splitlines() if line.startswith("fedora/rotated-mnist "))
+    assert all(cost in row for cost in costs["fedora/rotated-mnist"].values())
 
 
 def test_a_preset_is_printed_as_a_file_to_start_from(tmp_path: Path) -> None:
@@ -41,6 +48,27 @@ def test_a_preset_is_printed_as_a_file_to_start_from(tmp_path: Path) -> None:
     assert package.load_config(path) == package.load_config("quickstart")
     assert json.loads(coterie("presets", "quickstart", "--json").stdout)["yaml"] == path.read_text()
     assert "did you mean quickstart?" in error_of(coterie("presets", "quikstart"))
+
+
+def test_a_preset_is_printed_in_either_size(tmp_path: Path) -> None:
+    name = "fedora/rotated-mnist"
+    path = tmp_path / "mine.yaml"
+    for size in ("full", "fast"):
+        path.write_text(coterie("presets", f"{name}:{size}").stdout)
+        assert path.read_text().startswith("# FEDORA, table 1")
+        assert package.load_config(path) == package.load_config(f"{name}:{size}")
+    card = json.loads(coterie("presets", f"{name}:fast", "--json").stdout)
+    assert (card["name"], card["size"], card["yaml"]) == (name, "fast", path.read_text())
+    assert coterie("presets", name).stdout == coterie("presets", f"{name}:full").stdout
+    assert "did you mean fedora/rotated-mnist:fast?" in error_of(coterie("run", f"{name}:quick"))
+
+
+def test_the_run_of_a_fast_size_has_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = "federation={source: digits, partition: {rule: rotation, clients: 3}, train: 8, validation: 4, test: 4}"
+    result = coterie("run", "fedora/rotated-mnist:fast", "-s", sizes, "-s", "rounds=1", "-s", "algorithms=[local]")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "runs/fedora-rotated-mnist-fast-1/summary.json").is_file()
 
 
 def test_datasets() -> None:

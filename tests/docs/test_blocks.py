@@ -14,6 +14,7 @@ import torch
 from .blocks import PAGES, ROOT, Block, blocks, blocks_of
 
 LANGUAGES = {"python", "yaml", "bash", "bibtex", "text"}
+PAPERS = re.compile(r" (fedora|feddwa|pgfed|federico)/")
 PYTHON_PAGES = sorted({block.page for block in blocks("python")})
 
 
@@ -28,7 +29,7 @@ COMMANDS = [
         page,
         command,
         id=f"{page.stem}: {command}",
-        marks=[pytest.mark.full] if "run fedora/" in command else [],
+        marks=[pytest.mark.full] if "coterie run " in command and PAPERS.search(command) else [],
     )
     for page, command in sorted({(block.page, each) for block in blocks("bash") for each in commands(block)})
 ]
@@ -104,7 +105,8 @@ def test_commands_exist(
         own = [block.text for block in blocks_of(page) if block.language == "yaml"]
         Path("mine.yaml").write_text(own[0] if own else "", encoding="utf-8")
         # Another data set than the embedded one may not be there, nor may a run that could be resumed.
-        absent = "fedora/" in command and "COTERIE_DATA" not in os.environ
+        needs_data = arguments[0] in ("run", "show") and PAPERS.search(command)
+        absent = needs_data and "COTERIE_DATA" not in os.environ
         if arguments[0] in ("resume", "adapt") or absent:
             arguments = [arguments[0], "--help"]
         elif arguments[0] == "run" and "--dry-run" not in arguments:

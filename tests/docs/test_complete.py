@@ -54,9 +54,14 @@ def test_every_configuration_key_is_described(section: type[BaseModel]) -> None:
     assert keys <= named(DOCS / "reference" / "configuration.md")
 
 
-def test_every_source_rule_model_and_preset_is_described() -> None:
+def test_every_source_rule_and_model_is_described() -> None:
     configuration = named(DOCS / "reference" / "configuration.md")
     assert {*available_rules(), *available_models()} <= configuration
     assert set(available_sources()) <= named(DOCS / "reference" / "datasets.md")
-    presets = {preset.name for preset in available_presets()}
-    assert presets <= named(DOCS / "reference" / "command-line.md")
+
+
+def test_every_preset_is_described_with_its_cost() -> None:
+    page = (DOCS / "reference" / "presets.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w./-]+)` \| .+? \| (.+? \| .*?) ?\|$", page, re.MULTILINE))
+    costs = {preset.name: f"{preset.costs['full']} | {preset.costs.get('fast', '')}" for preset in available_presets()}
+    assert rows == costs

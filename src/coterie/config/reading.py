@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from coterie.config.explain import describe, explain
 from coterie.config.schema import Config
-from coterie.config.yamltext import read_yaml
 from coterie.errors import CoterieError
 from coterie.presets import find_preset
+from coterie.yamltext import read_yaml
 
 
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
@@ -23,7 +23,8 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     Parameters
     ----------
     source : str | Path | Mapping
-        Path of a YAML file, name of a preset, or the same tree as a mapping. A file wins over a preset.
+        Path of a YAML file, name of a preset (with ``:fast`` for its small size), or the same tree as a mapping. A
+        file wins over a preset.
     overrides : sequence of str
         ``key=value`` with dotted keys and YAML values, applied in order: ``training.lr=0.01``,
         ``algorithms=[local, fedora]``, ``algorithms.fedora.alpha=4`` (an entry by name or by position).
@@ -46,9 +47,7 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
         raise CoterieError(f"there is no configuration file {path}.")
     if path.is_dir():
         raise CoterieError(f"{path} is a directory: give a YAML file, or continue a run with: coterie resume {path}")
-    preset = find_preset(source)
-    name = preset.name.rpartition("/")[2]
-    return parse_config(read_yaml(preset.text, f"preset {source}"), overrides, where=f"preset {source}", name=name)
+    return parse_config(read_yaml(find_preset(source).text, f"preset {source}"), overrides, where=f"preset {source}")
 
 
 def parse_config(

@@ -15,10 +15,10 @@ from rich.table import Table
 from torch import Tensor
 
 from coterie.config import Config
-from coterie.config.yamltext import write_yaml
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import how_many
+from coterie.yamltext import write_yaml
 
 PATIENCE = 2.0
 """Seconds of training after which a method is measured well enough; at least one round, at most ``MANY``."""

@@ -9,7 +9,6 @@ from typing import Any
 from rich.console import Console
 
 from coterie.config import Config
-from coterie.config.yamltext import write_yaml
 from coterie.engines import Simulation
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
@@ -22,6 +21,7 @@ from coterie.experiment.setting import check_model, check_roster, engine_setting
 from coterie.federation import Federation, build_federation
 from coterie.models.factory import ModelSpec
 from coterie.runs import History, RunDirectory, locked
+from coterie.yamltext import write_yaml
 
 
 class Experiment:

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console
 
 from coterie.config import Config, load_config, parse_config
-from coterie.config.yamltext import read_yaml
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.result import Result
 from coterie.federation.datasets.files import ENVIRONMENT
 from coterie.runs import RunDirectory
+from coterie.yamltext import read_yaml
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
     Parameters
     ----------
     source : str, Path, mapping or Config
-        A YAML file, the name of a preset, or the same tree in Python.
+        A YAML file, the name of a preset such as ``pgfed/cifar10:fast``, or the same tree in Python.
     overrides : sequence of str
         ``key=value`` as after ``-s`` on the command line.
     data_dir : path, optional
