@@ -3,6 +3,7 @@
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
+from coterie.relations.posterior import owner_shares, posterior, track_losses
 from coterie.relations.propagation import (
     propagate_iteratively,
     propagation_matrix,
@@ -26,7 +27,9 @@ __all__ = [
     "joint_matrix",
     "median_distance",
     "normalised",
+    "owner_shares",
     "parameter_similarity",
+    "posterior",
     "principal_subspace",
     "propagate_iteratively",
     "propagation_matrix",
@@ -36,4 +39,5 @@ __all__ = [
     "similarity_graph",
     "squared_distances",
     "subspace_similarity",
+    "track_losses",
 ]
