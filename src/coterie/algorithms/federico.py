@@ -41,6 +41,7 @@ class FedeRiCo(Algorithm):
 
     variant: Literal["decentralised", "central"] = "decentralised"
     neighbours: int = 3  # M
+    warm_up: int = 0  # first rounds that a client spends with its own model alone
     epsilon: float = 0.3
     beta: float = 0.6  # multiplies the new loss
     tracking: Literal["ema", "accumulated"] | None = None
@@ -55,6 +56,7 @@ class FedeRiCo(Algorithm):
     def check(self) -> None:
         """Ranges of the options."""
         self.require(self.neighbours >= 0, "neighbours", "0 or more")
+        self.require(self.warm_up >= 0, "warm_up", "0 or more")
         self.require(0 <= self.epsilon <= 1, "epsilon", "between 0 and 1")
         self.require(0 < self.beta <= 1, "beta", "above 0 and at most 1")
         self.require(self.tau > 0, "tau", "above 0")
@@ -66,6 +68,8 @@ class FedeRiCo(Algorithm):
         ):  # fmt: skip
             self.require(getattr(self, option) in values, option, " or ".join(values))
         self.require(self.variant != "central" or self.step == "gradient", "step", "gradient in the central variant")
+        alone = self.variant == "decentralised" and self.init == "first_observation"  # else w_ii is small all the while
+        self.require(not self.warm_up or alone, "warm_up", "0 unless decentralised with init first_observation")
 
     # --- where the models meet -----------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
@@ -90,8 +94,9 @@ class FedeRiCo(Algorithm):
         self.owner_step(server, up.change.flatten_candidates().mixed(share), mass)
 
     def choose(self, server: Server, cohort: Tensor) -> Tensor:
-        """B_i = {i} and M neighbours, epsilon-greedy by w_i, ``(m, M + 1)``."""
-        order, M = self.by_name(server), min(self.neighbours, server.K - 1)
+        """B_i = {i} and, after the warm-up, M neighbours, epsilon-greedy by w_i, ``(m, M + 1)``."""
+        order = self.by_name(server)
+        M = min(self.neighbours, server.K - 1) if server.round > self.warm_up else 0
         rank, weights, rows = order.argsort(), server.w[:, order].numpy(), []
         for i in cohort.tolist():
             draw = generator(server.seed, server.round, f"neighbours:{server.names[i]}")
