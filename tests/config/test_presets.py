@@ -11,6 +11,7 @@ from coterie.presets import available_presets, find_preset
 def test_the_list_begins_with_the_quickstart() -> None:
     assert [preset.name for preset in available_presets()] == [
         "quickstart",
+        "federico/sine",
         "fedora/four-clients",
         "fedora/imbalanced-fashion-mnist",
         "fedora/imbalanced-mnist",
