@@ -97,6 +97,7 @@ BY_GRADIENT = {"step": "gradient"}
 FEDERICO_CHANGES: dict[str, tuple[Options, Options]] = {
     "variant": ({"variant": "decentralised"}, {"variant": "central"}),
     "neighbours": ({}, {"neighbours": 1}),
+    "warm_up": ({}, {"warm_up": 1}),
     "epsilon": ({"neighbours": 1}, {"neighbours": 1, "epsilon": 1.0}),
     "beta": ({}, {"beta": 0.1}),
     "tracking": ({}, {"tracking": "accumulated"}),

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from coterie.contract import make_algorithm
 from coterie.engines import Participation
+from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
 from coterie.models import Models, stack_candidates
 from coterie.training import TrainingSettings
@@ -668,6 +669,26 @@ def test_federico_without_neighbours_is_local(training: TrainingSettings, model:
     for name in ours.layout.buffers:
         close(ours.tensors[name].flatten(), theirs.tensors[name].flatten(), 0, 1e-12)
     assert bytes_of(sim, "peer") in ([], [0] * 4)
+
+
+def test_federico_is_local_until_it_has_warmed_up() -> None:
+    federation, settings = classified((7, 4, 9, 5)), {"training": BATCHES}
+    begin = {"model": LINEAR, "settings": settings, "init_models": "common"}
+    ours = begun("federico", 3, federation, warm_up=2, neighbours=2, **begin)
+    theirs = begun("federico", 2, federation, neighbours=0, **begin)
+    for _ in range(2):
+        ours.advance(), theirs.advance()
+    close(ours.server.phi.flat(), theirs.server.phi.flat(), 0, 0)
+    close(ours.server.w, torch.eye(4, dtype=torch.float64), 0, 0)
+    ours.advance()
+    assert [index.shape[1] for index in asked_of(ours)] == [1, 1, 3]
+    assert (ours.server.w > 0).sum(1).tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("options", [{"variant": "central"}, {"init": "zero"}])
+def test_federico_refuses_a_warm_up_that_would_not_be_alone(options: dict[str, Any]) -> None:
+    with pytest.raises(CoterieError, match="warm_up"):
+        begun("federico", 1, TWO, **{"variant": "decentralised", "warm_up": 1, **options})
 
 
 def test_federico_one_hot_weights_give_local_updates() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, pick, register, to_peers
 from coterie.models import Models, stack_candidates
-from coterie.relations import epsilon_greedy
+from coterie.relations import epsilon_greedy, owner_shares, posterior, track_losses
 from coterie.training import adam_rows
 from coterie.training.keys import generator
 
@@ -41,6 +41,7 @@ class FedeRiCo(Algorithm):
 
     variant: Literal["decentralised", "central"] = "decentralised"
     neighbours: int = 3  # M
+    warm_up: int = 0  # first rounds that a client spends with its own model alone
     epsilon: float = 0.3
     beta: float = 0.6  # multiplies the new loss
     tracking: Literal["ema", "accumulated"] | None = None
@@ -55,6 +56,7 @@ class FedeRiCo(Algorithm):
     def check(self) -> None:
         """Ranges of the options."""
         self.require(self.neighbours >= 0, "neighbours", "0 or more")
+        self.require(self.warm_up >= 0, "warm_up", "0 or more")
         self.require(0 <= self.epsilon <= 1, "epsilon", "between 0 and 1")
         self.require(0 < self.beta <= 1, "beta", "above 0 and at most 1")
         self.require(self.tau > 0, "tau", "above 0")
@@ -66,6 +68,8 @@ class FedeRiCo(Algorithm):
         ):  # fmt: skip
             self.require(getattr(self, option) in values, option, " or ".join(values))
         self.require(self.variant != "central" or self.step == "gradient", "step", "gradient in the central variant")
+        alone = self.variant == "decentralised" and self.init == "first_observation"  # else w_ii is small all the while
+        self.require(not self.warm_up or alone, "warm_up", "0 unless decentralised with init first_observation")
 
     # --- where the models meet -----------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
@@ -86,14 +90,13 @@ class FedeRiCo(Algorithm):
         up = server.ask(self.local_update, cohort, phi=pick(server.phi, asked, peers=True), index=asked)
         server.w[up.clients], server.met[up.clients] = up.w.cpu(), True
         owners, used = asked[torch.isin(cohort, up.clients)].flatten(), up.used.cpu().flatten()
-        mass = torch.zeros(server.K, dtype=torch.float64).index_add_(0, owners, used)
-        share = torch.zeros(server.K, len(owners), dtype=torch.float64)
-        share[owners, torch.arange(len(owners))] = used / mass[owners].clamp(min=torch.finfo(used.dtype).tiny)
+        mass, share = owner_shares(owners, used, server.K)
         self.owner_step(server, up.change.flatten_candidates().mixed(share), mass)
 
     def choose(self, server: Server, cohort: Tensor) -> Tensor:
-        """B_i = {i} and M neighbours, epsilon-greedy by w_i, ``(m, M + 1)``."""
-        order, M = self.by_name(server), min(self.neighbours, server.K - 1)
+        """B_i = {i} and, after the warm-up, M neighbours, epsilon-greedy by w_i, ``(m, M + 1)``."""
+        order = self.by_name(server)
+        M = min(self.neighbours, server.K - 1) if server.round > self.warm_up else 0
         rank, weights, rows = order.argsort(), server.w[:, order].numpy(), []
         for i in cohort.tolist():
             draw = generator(server.seed, server.round, f"neighbours:{server.names[i]}")
@@ -138,7 +141,7 @@ class FedeRiCo(Algorithm):
 
     def local_update(self, site: Site, phi: Models, index: Tensor) -> Mapping[str, Any]:
         """l_ib and w_i from the models of B_i; back to each owner what its model shall change, with the weight w_ib."""
-        w = self.posterior(site, self.scaled(site, site.loss("train", phi)), index)
+        w = self.observe(site, self.scaled(site, site.loss("train", phi)), index)
         changes = [self.change(site, phi.candidate(b)) for b in range(index.shape[1])]
         return {"change": to_peers(stack_candidates(changes), index), "used": w.gather(1, index), "w": w}
 
@@ -154,13 +157,13 @@ class FedeRiCo(Algorithm):
         if len(phi.lead) == 1:  # a federation of one
             phi = stack_candidates([phi])
         everyone = torch.arange(site.K).expand(site.k, -1)
-        w = self.posterior(site, self.scaled(site, site.loss("train", phi)), everyone)
+        w = self.observe(site, self.scaled(site, site.loss("train", phi)), everyone)
         gradients = [site.gradient(phi.candidate(j), "train") * w[:, j] for j in range(site.K)]
         return {"gradient": stack_candidates(gradients)}
 
     def report(self, site: Site) -> Mapping[str, Any]:
         """The client's weights."""
-        return {"w": self.weights(site.tracked, site.observed)}
+        return {"w": posterior(site.tracked, site.observed)}
 
     def scaled(self, site: Site, mean_loss: Tensor) -> Tensor:
         """-log p(D_i | phi_b) as the sum over examples, its mean, or the sum over tau, ``(k, c)``."""
@@ -169,21 +172,12 @@ class FedeRiCo(Algorithm):
         n = site.n.to(mean_loss).unsqueeze(1)
         return n * mean_loss / (self.tau if self.loss_scale == "tempered" else 1.0)
 
-    def posterior(self, site: Site, losses: Tensor, index: Tensor) -> Tensor:
+    def observe(self, site: Site, losses: Tensor, index: Tensor) -> Tensor:
         """Note the losses ``(k, c)`` of the models ``index``, bring L^ up to date, and return w_i., ``(k, K)``."""
-        last = site.last.scatter(1, index, losses.cpu())
-        seen = site.observed.scatter(1, index, True)
-        if self.tracking == "accumulated":
-            tracked = torch.where(seen, site.tracked + last, site.tracked)
-        else:
-            moved = (1.0 - self.beta) * site.tracked + self.beta * last
-            tracked = torch.where(seen & ~site.observed, last, moved)
-        site.last, site.observed, site.tracked = last, seen, tracked
-        return self.weights(tracked, seen)
-
-    def weights(self, tracked: Tensor, observed: Tensor) -> Tensor:
-        """softmax(-L^) over the models that were evaluated, ``(k, K)``."""
-        return torch.where(observed, -tracked, -torch.inf).softmax(dim=1)
+        site.tracked, site.last, site.observed = track_losses(
+            site.tracked, site.last, site.observed, losses.cpu(), index, self.beta if self.tracking == "ema" else None
+        )
+        return posterior(site.tracked, site.observed)
 
     # --- prediction ----------------------------------------------------------------------------------------------
     def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:

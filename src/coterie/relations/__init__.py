@@ -4,6 +4,7 @@ from coterie.relations.ablations import gradient_similarity, parameter_similarit
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.newcomers import with_newcomer
+from coterie.relations.posterior import owner_shares, posterior, track_losses
 from coterie.relations.propagation import (
     propagate_iteratively,
     propagation_matrix,
@@ -27,7 +28,9 @@ __all__ = [
     "joint_matrix",
     "median_distance",
     "normalised",
+    "owner_shares",
     "parameter_similarity",
+    "posterior",
     "principal_subspace",
     "propagate_iteratively",
     "propagation_matrix",
@@ -37,5 +40,6 @@ __all__ = [
     "similarity_graph",
     "squared_distances",
     "subspace_similarity",
+    "track_losses",
     "with_newcomer",
 ]

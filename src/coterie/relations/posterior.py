@@ -1,0 +1,66 @@
+"""A client's posterior over models: with whom it collaborates, by how well each model explains its data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def posterior(tracked: Tensor, observed: Tensor) -> Tensor:
+    """``w_i. = softmax(-L^_i.)`` over the models that were evaluated.
+
+    Args:
+        tracked: ``(k, K)`` tracked losses L^, minus log-likelihoods up to a constant of each row.
+        observed: ``(k, K)`` whether the client has evaluated the model; one in each row at least.
+
+    Returns:
+        ``(k, K)``, rows sum to one; models not evaluated have no weight.
+
+    Source: "Find Your Friends: Personalized Federated Learning with the Right Collaborators" (FedeRiCo), Algorithm 1.
+    """
+    return torch.where(observed, -tracked, -torch.inf).softmax(dim=1)
+
+
+def track_losses(
+    tracked: Tensor, last: Tensor, observed: Tensor, losses: Tensor, index: Tensor, beta: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Note the losses of a round; models not evaluated in it count with their last loss.
+
+    Args:
+        tracked: ``(k, K)`` tracked losses L^ of the rounds before.
+        last: ``(k, K)`` the loss at each model's last evaluation.
+        observed: ``(k, K)`` whether there was one.
+        losses: ``(k, c)`` this round's losses.
+        index: ``(k, c)`` the models that they are of.
+        beta: weight of the last loss in ``L^ <- (1 - beta) L^ + beta l``, where a model's first loss is taken whole;
+            None accumulates, ``L^ <- L^ + l``.
+
+    Returns:
+        ``tracked``, ``last`` and ``observed`` after the round, fresh tensors.
+
+    Source: FedeRiCo, Algorithm 1 (moving average) and its E-step unrolled (accumulated).
+    """
+    last = last.scatter(1, index, losses)
+    seen = observed.scatter(1, index, True)
+    if beta is None:
+        return torch.where(seen, tracked + last, tracked), last, seen
+    moved = (1.0 - beta) * tracked + beta * last
+    return torch.where(seen & ~observed, last, moved), last, seen
+
+
+def owner_shares(owners: Tensor, weights: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """What each owner takes from the contributions to its model.
+
+    Args:
+        owners: ``(s,)`` whose model each contribution is for.
+        weights: ``(s,)`` float64 its weight w_ib, not negative.
+        K: number of owners.
+
+    Returns:
+        ``mass: (K,)``, the sum of the weights of each owner's contributions, and ``share: (K, s)``, these weights
+        divided by it. An owner without contributions, or with none of any weight, has a row of zeros.
+    """
+    mass = torch.zeros(K, dtype=torch.float64).index_add_(0, owners, weights)
+    share = torch.zeros(K, len(owners), dtype=torch.float64)
+    share[owners, torch.arange(len(owners))] = weights / mass[owners].clamp(min=torch.finfo(weights.dtype).tiny)
+    return mass, share

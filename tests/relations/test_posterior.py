@@ -1,0 +1,34 @@
+"""FedeRiCo's weights: a posterior over models, and how owners share out what they receive."""
+
+import pytest
+import torch
+
+from coterie.relations import owner_shares, posterior, track_losses
+
+
+def matrix(*rows: list[float]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_posterior_is_over_the_models_that_were_evaluated() -> None:
+    tracked = matrix([0.0, torch.log(torch.tensor(3.0)).item(), -5.0], [1e4, 1e4, 1e4])
+    observed = torch.tensor([[True, True, False], [True, True, True]])
+    torch.testing.assert_close(posterior(tracked, observed), matrix([0.75, 0.25, 0.0], [1 / 3] * 3))
+
+
+@pytest.mark.parametrize(("beta", "expected"), [(0.25, [7.0, 2.0, 8.0, 0.0]), (None, [12.0, 4.0, 8.0, 0.0])])
+def test_losses_are_tracked_by_a_moving_average_or_accumulated(beta: float | None, expected: list[float]) -> None:
+    before = matrix([8.0, 2.0, 0.0, 0.0]), matrix([6.0, 2.0, 0.0, 0.0])
+    observed = torch.tensor([[True, True, False, False]])
+    # model 0 is evaluated again, model 2 for the first time; model 1 counts with its last loss and 3 is unknown
+    after, last, seen = track_losses(*before, observed, matrix([4.0, 8.0]), torch.tensor([[0, 2]]), beta)
+    torch.testing.assert_close(after, matrix(expected))
+    torch.testing.assert_close(last, matrix([4.0, 2.0, 8.0, 0.0]))
+    assert seen.tolist() == [[True, True, True, False]]
+    assert before[0].tolist() == [[8.0, 2.0, 0.0, 0.0]]
+
+
+def test_owners_share_by_weight() -> None:
+    mass, share = owner_shares(torch.tensor([0, 2, 0, 1]), torch.tensor([0.5, 0.25, 1.5, 0.0]).double(), 4)
+    torch.testing.assert_close(mass, torch.tensor([2.0, 0.0, 0.25, 0.0]).double())
+    torch.testing.assert_close(share, matrix([0.25, 0, 0.75, 0], [0] * 4, [0, 1.0, 0, 0], [0] * 4))
