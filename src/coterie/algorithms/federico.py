@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, pick, register, to_peers
 from coterie.models import Models, stack_candidates
-from coterie.relations import epsilon_greedy, owner_shares, posterior, track_losses
+from coterie.relations import epsilon_greedy, heaviest, owner_shares, posterior, track_losses
 from coterie.training import adam_rows
 from coterie.training.keys import generator
 
@@ -183,17 +183,31 @@ class FedeRiCo(Algorithm):
     def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
         """The models that a client gives weight to; its own alone before it has taken part."""
         own = torch.eye(server.K, dtype=torch.float64)[clients]
-        w = torch.where(server.met[clients].unsqueeze(1), server.w[clients], own)
-        w = torch.where(w >= NEGLIGIBLE * w.amax(dim=1, keepdim=True), w, 0.0)
-        count = max(1, int((w > 0).sum(dim=1).max()))
-        weights, index = w.topk(count, dim=1)
+        weights, index = heaviest(torch.where(server.met[clients].unsqueeze(1), server.w[clients], own), NEGLIGIBLE)
         index = torch.where(weights > 0, index, clients.unsqueeze(1))  # a slot too many holds its own model, unused
-        return {"phi": pick(server.phi, index, peers=True), "weights": weights / weights.sum(dim=1, keepdim=True)}
+        return {"phi": pick(server.phi, index, peers=True), "weights": weights}
 
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """sum_j w_ij h_phi_j(x): probabilities are averaged, or outputs in regression."""
         combine: Literal["probabilities", "outputs"] = "outputs" if site.task == "regression" else "probabilities"
         return Predictor(offer["phi"], offer["weights"], combine)
+
+    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
+        """All models, once; without labels with the same weight for each."""
+        phi = pick(server.phi, torch.arange(server.K).expand(len(clients), -1), peers=True)
+        weights = torch.full((len(clients), server.K), 1.0 / server.K, dtype=torch.float64)
+        return {"phi": phi} if labelled else {"phi": phi, "weights": weights}
+
+    def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
+        """w = softmax(-l) of the newcomer's losses; no model is trained."""
+        phi = received["phi"]
+        if "weights" not in received:
+            losses = self.scaled(site, site.loss("train", phi))
+            weights, index = heaviest(losses.neg().softmax(dim=1), NEGLIGIBLE)
+            received = {"phi": phi.chosen(index), "weights": weights}
+        predictor = self.personal(site, **received)
+        for _ in range(epochs + 1):
+            yield predictor
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """w_ij, the weight of client j's model for client i."""

@@ -117,11 +117,16 @@ class Admission(Simulation):
             self._start(here[rows], here)
             site, curve = self._site(here[rows], here), list[dict[str, Tensor]]()
             test = self.federation.test.select(here[rows].tolist())
-            for predictor in self.algorithm.newcomer(site, epochs, **self.statistics.arrive(site, arrived)):
+            predictor: Predictor | None = None
+            for following in self.algorithm.newcomer(site, epochs, **self.statistics.arrive(site, arrived)):
+                if following is predictor:  # nothing was learnt meanwhile
+                    curve.append(curve[-1])
+                    continue
+                predictor = following
                 measured = measure(self.stack, predictor, test, self.federation.task)
                 finite = predictor.models.finite().cpu()
                 curve.append({name: torch.where(finite, value.cpu(), torch.nan) for name, value in measured.items()})
-            if len(curve) != epochs + 1:
+            if predictor is None or len(curve) != epochs + 1:
                 raise CoterieError(
                     f"{self.algorithm.name}.newcomer gave {len(curve)} predictors for {epochs} epochs; one on arrival "
                     "and one after each epoch are expected"

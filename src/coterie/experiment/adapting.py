@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from coterie.config import Config, load_config, parse_config
-from coterie.config.yamltext import write_yaml
 from coterie.engines import Trained
 from coterie.errors import CoterieError
 from coterie.evaluation import summarise_newcomers
@@ -23,6 +22,7 @@ from coterie.experiment.runner import stored_config
 from coterie.runs import NewcomersDirectory, RunDirectory, newcomers_table
 from coterie.runs.atomic import write_text
 from coterie.runs.directory import ADAPTED
+from coterie.yamltext import write_yaml
 
 OWN_KEYS = ("newcomers", "device", "threads", "chunk", "executor", "save_models")
 """What may differ from the run: everything else is as it was trained."""

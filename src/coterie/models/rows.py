@@ -165,6 +165,11 @@ class Models:
         """One of the ``(k, c)`` candidates of every row, ``(k,)``."""
         return self._seen(self._map(lambda t: t[:, number]))
 
+    def chosen(self, index: Tensor) -> Models:
+        """Of the ``(k, c)`` candidates of each row those that its ``index: (k, m)`` names, ``(k, m)``."""
+        rows, columns = torch.arange(len(self), device=self.device).unsqueeze(1), index.to(self.device)
+        return self._map(lambda t: t[rows, columns])
+
     def with_buffers(self, other: Models, rows: Tensor) -> Models:
         """The same parameters, with the buffers of ``other: (k,)`` in the ``rows: (k,)`` bool that are true."""
         tensors = dict(self.tensors)

@@ -4,7 +4,7 @@ from coterie.relations.ablations import gradient_similarity, parameter_similarit
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.newcomers import with_newcomer
-from coterie.relations.posterior import owner_shares, posterior, track_losses
+from coterie.relations.posterior import heaviest, owner_shares, posterior, track_losses
 from coterie.relations.propagation import (
     propagate_iteratively,
     propagation_matrix,
@@ -24,6 +24,7 @@ __all__ = [
     "effective_alpha",
     "epsilon_greedy",
     "gradient_similarity",
+    "heaviest",
     "inverse_distance_weights",
     "joint_matrix",
     "median_distance",

@@ -21,6 +21,21 @@ def posterior(tracked: Tensor, observed: Tensor) -> Tensor:
     return torch.where(observed, -tracked, -torch.inf).softmax(dim=1)
 
 
+def heaviest(w: Tensor, negligible: float) -> tuple[Tensor, Tensor]:
+    """The weights of each row that are not negligible beside its largest, heaviest first, and whose they are.
+
+    Args:
+        w: ``(k, K)`` weights, not negative.
+        negligible: a share of the row's largest weight; weights below it are left out.
+
+    Returns:
+        ``weights: (k, m)`` that sum to one, and ``index: (k, m)``; a row with fewer than m weights ends with zeros.
+    """
+    kept = torch.where(w >= negligible * w.amax(dim=1, keepdim=True), w, 0.0)
+    weights, index = kept.topk(max(1, int((kept > 0).sum(dim=1).max())), dim=1)
+    return weights / weights.sum(dim=1, keepdim=True), index
+
+
 def track_losses(
     tracked: Tensor, last: Tensor, observed: Tensor, losses: Tensor, index: Tensor, beta: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
