@@ -103,6 +103,7 @@ FEDERICO_CHANGES: dict[str, tuple[Options, Options]] = {
     "tracking": ({}, {"tracking": "accumulated"}),
     "loss_scale": ({}, {"loss_scale": "mean"}),
     "tau": ({"loss_scale": "tempered"}, {"loss_scale": "tempered", "tau": 5.0}),
+    "evidence": ({}, {"evidence": "validation"}),
     "init": ({}, {"init": "zero"}),
     "init_models": ({}, {"init_models": "common"}),
     "step": ({}, BY_GRADIENT),

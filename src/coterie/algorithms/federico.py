@@ -47,6 +47,7 @@ class FedeRiCo(Algorithm):
     tracking: Literal["ema", "accumulated"] | None = None
     loss_scale: Literal["sum", "mean", "tempered"] = "sum"
     tau: float = 1.0  # tempered: the summed loss divided by tau
+    evidence: Literal["train", "validation"] = "train"  # the data by whose loss models are judged
     init: Literal["first_observation", "zero"] = "first_observation"
     init_models: Literal["independent", "common"] = "independent"
     step: Literal["epochs", "gradient"] | None = None
@@ -62,7 +63,7 @@ class FedeRiCo(Algorithm):
         self.require(self.tau > 0, "tau", "above 0")
         self.require(self.owner_lr > 0, "owner_lr", "above 0")
         for option, values in (
-            ("tracking", ("ema", "accumulated")), ("loss_scale", ("sum", "mean", "tempered")),
+            ("evidence", ("train", "validation")), ("tracking", ("ema", "accumulated")), ("loss_scale", ("sum", "mean", "tempered")),
             ("init", ("first_observation", "zero")), ("init_models", ("independent", "common")),
             ("step", ("epochs", "gradient")), ("owner", ("sgd", "adam")),
         ):  # fmt: skip
@@ -141,7 +142,7 @@ class FedeRiCo(Algorithm):
 
     def local_update(self, site: Site, phi: Models, index: Tensor) -> Mapping[str, Any]:
         """l_ib and w_i from the models of B_i; back to each owner what its model shall change, with the weight w_ib."""
-        w = self.observe(site, self.scaled(site, site.loss("train", phi)), index)
+        w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)), index)
         changes = [self.change(site, phi.candidate(b)) for b in range(index.shape[1])]
         return {"change": to_peers(stack_candidates(changes), index), "used": w.gather(1, index), "w": w}
 
@@ -157,7 +158,7 @@ class FedeRiCo(Algorithm):
         if len(phi.lead) == 1:  # a federation of one
             phi = stack_candidates([phi])
         everyone = torch.arange(site.K).expand(site.k, -1)
-        w = self.observe(site, self.scaled(site, site.loss("train", phi)), everyone)
+        w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)), everyone)
         gradients = [site.gradient(phi.candidate(j), "train") * w[:, j] for j in range(site.K)]
         return {"gradient": stack_candidates(gradients)}
 
@@ -202,7 +203,7 @@ class FedeRiCo(Algorithm):
         """w = softmax(-l) of the newcomer's losses; no model is trained."""
         phi = received["phi"]
         if "weights" not in received:
-            losses = self.scaled(site, site.loss("train", phi))
+            losses = self.scaled(site, site.loss(self.evidence, phi))
             weights, index = heaviest(losses.neg().softmax(dim=1), NEGLIGIBLE)
             received = {"phi": phi.chosen(index), "weights": weights}
         predictor = self.personal(site, **received)
