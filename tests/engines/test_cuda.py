@@ -1,10 +1,12 @@
 """The same numbers on a GPU; these tests need one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from coterie.contract import available_algorithms, make_algorithm
-from coterie.engines import Settings, Simulation, TrainingSettings, checkpoint
+from coterie.engines import Admission, Settings, Simulation, Trained, TrainingSettings, checkpoint
 from coterie.federation import build_federation
 from coterie.models import ModelSpec
 
@@ -38,7 +40,25 @@ def test_gpu_gives_the_models_of_the_cpu(algorithm: str, model: ModelSpec) -> No
         torch.testing.assert_close(on_gpu.tensors[name].cpu(), tensor, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("algorithm", ["ditto", "fedora"])
+@pytest.mark.parametrize("algorithm", sorted(available_algorithms()))
+def test_newcomers_fare_alike(algorithm: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """From a server trained on the CPU, saved, and taken to the GPU."""
+    on_cpu = run(algorithm, MODELS[0], "cpu")
+    Trained.of(on_cpu).save(tmp_path / "server.pt")
+    section = {"source": "digits", "partition": {"rule": "iid", "clients": 3}}
+    newcomers = build_federation(section, seed=1, data_dir=None)
+    values = []
+    for device in ("cpu", "cuda"):
+        settings = replace(on_cpu.settings, device=device)
+        trained = Trained.load(tmp_path / "server.pt", device)
+        admission = Admission(trained, newcomers, on_cpu.algorithm, MODELS[0], settings)
+        admitted = admission.admit(labelled=True, epochs=2)
+        assert admitted is not None
+        values.append(torch.from_numpy(admitted.values["loss"]))
+    torch.testing.assert_close(values[0], values[1], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("algorithm", ["ditto", "fedora", "pgfedmo", "federico"])
 def test_checkpoints_cross_devices(algorithm: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     simulation = run(algorithm, MODELS[0], "cuda")
     checkpoint.save(tmp_path / "run.pt", simulation)

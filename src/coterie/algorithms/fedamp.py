@@ -49,7 +49,7 @@ class FedAMP(Algorithm):
         distances = squared_distances(tensor for _, tensor in server.w[cohort].parameters())
         xi = attention(distances, self.sigma, self.alpha, relative=self.sigma_relative)
         server.xi[cohort] = 0.0
-        server.xi[cohort.unsqueeze(1), cohort.unsqueeze(0)] = xi.cpu()
+        server.xi[cohort.unsqueeze(1), cohort.unsqueeze(0)] = xi
         up = server.ask(self.local_update, cohort, u=mixture(xi, server.w[cohort]))
         server.w[up.clients] = up.w
 

@@ -48,7 +48,7 @@ class FedDWA(Algorithm):
         """d_ij = ||w_i* - w_j||^2 over those that answered; w_i <- sum_j p_ij w_j for them."""
         up = server.ask(self.local_update, cohort, w=server.w[cohort])
         heading, here = ([t for _, t in models.parameters()] for models in (up.guidance, up.w))
-        p = inverse_distance_weights(cross_distances(heading, here), self.topk).cpu()
+        p = inverse_distance_weights(cross_distances(heading, here), self.topk)
         server.w[up.clients] = up.w.mixed(p)
         rows = torch.zeros(len(up), server.K, dtype=torch.float64)
         rows[:, up.clients] = p

@@ -63,9 +63,9 @@ class FedeRiCo(Algorithm):
         self.require(self.tau > 0, "tau", "above 0")
         self.require(self.owner_lr > 0, "owner_lr", "above 0")
         for option, values in (
-            ("evidence", ("train", "validation")), ("tracking", ("ema", "accumulated")), ("loss_scale", ("sum", "mean", "tempered")),
-            ("init", ("first_observation", "zero")), ("init_models", ("independent", "common")),
-            ("step", ("epochs", "gradient")), ("owner", ("sgd", "adam")),
+            ("evidence", ("train", "validation")), ("tracking", ("ema", "accumulated")),
+            ("loss_scale", ("sum", "mean", "tempered")), ("init", ("first_observation", "zero")),
+            ("init_models", ("independent", "common")), ("step", ("epochs", "gradient")), ("owner", ("sgd", "adam")),
         ):  # fmt: skip
             self.require(getattr(self, option) in values, option, " or ".join(values))
         self.require(self.variant != "central" or self.step == "gradient", "step", "gradient in the central variant")
@@ -89,8 +89,8 @@ class FedeRiCo(Algorithm):
             return
         asked = self.choose(server, cohort)
         up = server.ask(self.local_update, cohort, phi=pick(server.phi, asked, peers=True), index=asked)
-        server.w[up.clients], server.met[up.clients] = up.w.cpu(), True
-        owners, used = asked[torch.isin(cohort, up.clients)].flatten(), up.used.cpu().flatten()
+        server.w[up.clients], server.met[up.clients] = up.w, True
+        owners, used = asked[torch.isin(cohort, up.clients)].flatten(), up.used.flatten()
         mass, share = owner_shares(owners, used, server.K)
         self.owner_step(server, up.change.flatten_candidates().mixed(share), mass)
 
@@ -130,15 +130,14 @@ class FedeRiCo(Algorithm):
         phi = broadcast(server.phi)
         up = server.ask(self.central_update, cohort, average=server.n[cohort].double(), phi=phi)
         weights = server.ask(self.report, up.clients)
-        server.w[weights.clients], server.met[weights.clients] = weights.w.cpu(), True
+        server.w[weights.clients], server.met[weights.clients] = weights.w, True
         self.owner_step(server, up.gradient.flatten_candidates(), torch.ones(server.K, dtype=torch.float64))
 
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:
         """Tracked losses L^_ij and last losses l_ij; under ``zero`` every model counts as observed, with loss 0."""
-        site.tracked = torch.zeros(site.k, site.K, dtype=torch.float64)
-        site.last = torch.zeros(site.k, site.K, dtype=torch.float64)
-        site.observed = torch.full((site.k, site.K), self.init == "zero")
+        site.tracked, site.last = site.zeros(site.K), site.zeros(site.K)
+        site.observed = torch.full_like(site.last, self.init == "zero", dtype=torch.bool)
 
     def local_update(self, site: Site, phi: Models, index: Tensor) -> Mapping[str, Any]:
         """l_ib and w_i from the models of B_i; back to each owner what its model shall change, with the weight w_ib."""
@@ -157,7 +156,7 @@ class FedeRiCo(Algorithm):
         """w_ij ~ Pi_ij exp(-sum_s l(phi_j)) with Pi = w of the round before; then w_ij grad f_i(phi_j) for every j."""
         if len(phi.lead) == 1:  # a federation of one
             phi = stack_candidates([phi])
-        everyone = torch.arange(site.K).expand(site.k, -1)
+        everyone = torch.arange(site.K, device=site.n.device).expand(site.k, -1)
         w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)), everyone)
         gradients = [site.gradient(phi.candidate(j), "train") * w[:, j] for j in range(site.K)]
         return {"gradient": stack_candidates(gradients)}
@@ -176,7 +175,7 @@ class FedeRiCo(Algorithm):
     def observe(self, site: Site, losses: Tensor, index: Tensor) -> Tensor:
         """Note the losses ``(k, c)`` of the models ``index``, bring L^ up to date, and return w_i., ``(k, K)``."""
         site.tracked, site.last, site.observed = track_losses(
-            site.tracked, site.last, site.observed, losses.cpu(), index, self.beta if self.tracking == "ema" else None
+            site.tracked, site.last, site.observed, losses, index, self.beta if self.tracking == "ema" else None
         )
         return posterior(site.tracked, site.observed)
 

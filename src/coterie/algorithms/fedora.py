@@ -172,7 +172,7 @@ class Fedora(Algorithm):
             )
         up = server.ask(self.describe if labelled else self.outline, clients)
         order = _by_name(server)
-        towards = subspace_similarity(up.basis.cpu(), server.basis if labelled else server.features)[:, order]
+        towards = subspace_similarity(up.basis, server.basis if labelled else server.features)[:, order]
         back = order.argsort()
         if not labelled or self.attach == "one_sided":
             P = row_stochastic(self.graph(towards, server.seen[order], True), fallback="uniform")
@@ -262,5 +262,5 @@ def _by_name(server: Server) -> Tensor:
 def _noted(bases: Tensor | None, K: int, up: Answers) -> Tensor:
     """Bases ``(K, d_in, p)`` with what just arrived; NaN where nobody has answered."""
     known = torch.full((K, *up.basis.shape[1:]), float("nan"), dtype=up.basis.dtype) if bases is None else bases
-    known[up.clients] = up.basis.cpu()
+    known[up.clients] = up.basis
     return known

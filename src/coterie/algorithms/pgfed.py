@@ -66,7 +66,7 @@ class PGFed(Algorithm):
             self.local_update, cohort, w=broadcast(server.w), auxiliary=mixture(self.mu * alpha, server.gradients),
             mean=broadcast(mean), s=broadcast(server.risks), alpha=alpha,
         )  # fmt: skip
-        server.alpha[up.clients.unsqueeze(1), sources.unsqueeze(0)] = up.alpha.cpu()
+        server.alpha[up.clients.unsqueeze(1), sources.unsqueeze(0)] = up.alpha
         return up
 
     def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
@@ -76,7 +76,7 @@ class PGFed(Algorithm):
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:
         """The auxiliary gradient g_i (PGFedMo), which nobody has received yet, and SGD's momentum."""
-        site.received = torch.zeros(site.k, dtype=torch.bool)
+        site.received = torch.zeros_like(site.n, dtype=torch.bool)
         if self.beta:
             site.g = site.theta["all"].zeros()
         if self.persistent:
@@ -92,9 +92,9 @@ class PGFed(Algorithm):
         """Each batch: alpha_ij <- max(0, alpha_ij - eta_2 (s_j + <gbar, theta_i>)); a step with grad f_i + g_i."""
         g = auxiliary
         if self.beta:
-            keep = (site.received.double() * self.beta).to(site.n.device)
+            keep = site.received.double() * self.beta
             g = auxiliary * (1.0 - keep) + site.g * keep
-            site.g, site.received = g, torch.ones(site.k, dtype=torch.bool)
+            site.g, site.received = g, torch.ones_like(site.received)
         return self.train(site, w, g, mean, s, alpha.clone())
 
     def train(

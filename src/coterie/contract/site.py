@@ -126,6 +126,10 @@ class Site:
         counts = torch.zeros(self.k, self.classes, dtype=torch.int64, device=targets.device)
         return counts.index_put_((data.owners(), targets), torch.ones_like(targets), accumulate=True)
 
+    def zeros(self, *shape: int) -> Tensor:
+        """``(k, *shape)`` float64 zeros where the clients' data are, for summaries and state."""
+        return torch.zeros(self.k, *shape, dtype=torch.float64, device=self.n.device)
+
     def key(self, purpose: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
         """One random key per client for this round and purpose, ``(k,)`` uint64."""
         return client_keys(self.context.seed, self.names, self.round, purpose)

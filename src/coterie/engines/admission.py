@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor, Site
-from coterie.contract.payload import for_rows
 from coterie.engines import checkpoint
 from coterie.engines.base import Failure, NobodyAnswered
 from coterie.engines.ledger import Ledger
@@ -113,7 +112,7 @@ class Admission(Simulation):
         """Test metrics ``(epochs + 1, K)``, and what the newcomers ``here: (a,)`` predict with at the end."""
 
         def live(rows: Tensor) -> tuple[Tensor, dict[str, Any], list[dict[str, Tensor]], Predictor]:
-            arrived = {name: for_rows(value, rows, len(here)) for name, value in received.items()}
+            arrived = self._arrived(received, rows, len(here))
             self._start(here[rows], here)
             site, curve = self._site(here[rows], here), list[dict[str, Tensor]]()
             test = self.federation.test.select(here[rows].tolist())

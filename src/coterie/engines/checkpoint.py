@@ -99,7 +99,8 @@ def restore_server(values: dict[str, Any], packed: Mapping[str, Any], layout: La
         if isinstance(value, dict) and _OBJECT in value:  # setup has made the object, which takes its state back
             values[name].load_state_dict(unpack(value[_OBJECT], layout))
         else:
-            values[name] = unpack(value, layout, owned=True)
+            whole = unpack(value, layout, owned=True)
+            values[name] = whole.cpu() if isinstance(whole, Tensor) else whole  # only models live on a GPU there
 
 
 def save(path: Path, engine: Simulation) -> None:

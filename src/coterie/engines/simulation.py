@@ -109,13 +109,14 @@ class Simulation(Engine):
         gathered = Collected(self.bank, len(asked)) if average is None else Averaged(average)
 
         def run(rows: Tensor) -> tuple[Tensor, Site, dict[str, Any], dict[str, Any], dict[str, Tensor]]:
-            arrived = {name: for_rows(value, rows, len(asked)) for name, value in payload.items()}
+            arrived = self._arrived(payload, rows, len(asked))
             self._start(asked[rows], asked)
             site = self._site(asked[rows], asked)
             answer = self._call(method, site, self.statistics.arrive(site, arrived))
             peers = {name: value.index.cpu() for name, value in answer.items() if isinstance(value, ToPeers)}
             returned = {name: value.value if isinstance(value, ToPeers) else value for name, value in answer.items()}
-            return rows, site, arrived, self.statistics.leave(site, returned, peers), peers
+            leaving = self.statistics.leave(site, returned, peers)
+            return rows, site, arrived, {name: _at_the_server(value) for name, value in leaving.items()}, peers
 
         for rows, site, arrived, returned, peers in self.workers.map(run, self._chunks(present)):
             for name, value in arrived.items():
@@ -131,6 +132,11 @@ class Simulation(Engine):
         answered = gathered.clients()
         self._answered[answered] = True
         return Answers(answered, gathered.values(), asked)
+
+    def _arrived(self, payload: Mapping[str, Any], rows: Tensor, asked: int) -> dict[str, Models | Tensor]:
+        """What the clients at positions ``rows: (r,)`` of the ``asked`` ones receive, where their data are."""
+        arrived = {name: for_rows(value, rows, asked) for name, value in payload.items()}
+        return {name: v.to(self.device) if isinstance(v, Tensor) else v for name, v in arrived.items()}
 
     def _call(self, method: Callable[..., Any], site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -211,7 +217,7 @@ class Simulation(Engine):
         everyone = self._everyone()
         offer = self.algorithm.offer(self._server, everyone)
         for rows in self._chunks(everyone):
-            arrived = {name: for_rows(value, rows, self.K) for name, value in offer.items()}
+            arrived = self._arrived(offer, rows, self.K)
             new = rows[~self.bank.started[rows]]
             if len(new):  # never contacted so far: what it would start with, without making it its state
                 self.algorithm.start(self._site(new, everyone))
@@ -251,6 +257,11 @@ class Simulation(Engine):
         for_cache = CHUNK_BYTES // max(1, sum(theta.bytes_per_row()))
         for_workers = -(-self.K // self.threads)
         return max(1, min(for_cache, for_workers))
+
+
+def _at_the_server(value: Models | Tensor) -> Models | Tensor:
+    """Models stay where they are trained; summaries and numbers are worked with on the CPU."""
+    return value.cpu() if isinstance(value, Tensor) else value
 
 
 def between_peers(sent: Any) -> bool:

@@ -26,8 +26,8 @@ def squared_distances(blocks: Tensor | Iterable[Tensor]) -> Tensor:
             first are flattened.
 
     Returns:
-        ``(K, K)`` float64, symmetric, with a zero diagonal; equal rows have distance exactly zero. A row with
-        an entry that is not finite has NaN distances to all other rows, and spoils no other pair.
+        ``(K, K)`` float64 on the CPU, symmetric, with a zero diagonal; equal rows have distance exactly zero. A row
+        with an entry that is not finite has NaN distances to all other rows, and spoils no other pair.
 
     Raises:
         ValueError: no block is given, or the blocks differ in their number of rows.
@@ -48,7 +48,7 @@ def squared_distances(blocks: Tensor | Iterable[Tensor]) -> Tensor:
     exact = _pair_distances(matrices, first, second)
     distances = torch.triu(distances, diagonal=1)
     distances[first, second] = exact
-    return distances + distances.T
+    return (distances + distances.T).cpu()
 
 
 def cross_distances(blocks: Tensor | Iterable[Tensor], others: Tensor | Iterable[Tensor]) -> Tensor:
@@ -59,7 +59,8 @@ def cross_distances(blocks: Tensor | Iterable[Tensor], others: Tensor | Iterable
         others: the same blocks of another stack, ``(L, ...)``.
 
     Returns:
-        ``(K, L)`` float64; equal rows have distance exactly zero. A row that is not finite has NaN distances.
+        ``(K, L)`` float64 on the CPU; equal rows have distance exactly zero. A row that is not finite has NaN
+        distances.
 
     Raises:
         ValueError: the two stacks differ in their blocks.
@@ -79,7 +80,7 @@ def cross_distances(blocks: Tensor | Iterable[Tensor], others: Tensor | Iterable
     distances[~torch.isfinite(distances)] = torch.nan
     rows, columns = torch.nonzero((distances <= CLOSE * both) & (both > 0), as_tuple=True)
     distances[rows, columns] = _pair_distances(first, rows, columns, second)
-    return distances.clamp(min=0.0)
+    return distances.clamp(min=0.0).cpu()
 
 
 def cosines(blocks: Tensor | Iterable[Tensor]) -> Tensor:
@@ -89,7 +90,7 @@ def cosines(blocks: Tensor | Iterable[Tensor]) -> Tensor:
         blocks: as for :func:`squared_distances`.
 
     Returns:
-        ``(K, K)`` float64 in [-1, 1], symmetric, one on the diagonal. A row of zeros has no direction: its
+        ``(K, K)`` float64 on the CPU, in [-1, 1], symmetric, one on the diagonal. A row of zeros has no direction: its
         cosines are 0, its diagonal entry included. A row that is not finite gives NaN in its row and column
         only.
 
@@ -109,7 +110,7 @@ def cosines(blocks: Tensor | Iterable[Tensor]) -> Tensor:
     unknown = ~torch.isfinite(norms)
     cos[unknown] = torch.nan
     cos[:, unknown] = torch.nan
-    return cos
+    return cos.cpu()
 
 
 def median_distance(sq_distances: Tensor) -> float:
