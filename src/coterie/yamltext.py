@@ -29,16 +29,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-# YAML 1.1, which PyYAML reads, takes 5e-5 for text because it has no dot.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
-
-
 class _Dumper(yaml.SafeDumper):
     """The safe dumper with short lists and mappings on one line."""
+
+
+# YAML 1.1, which PyYAML reads, takes 5e-5 for text because it has no dot; a text that looks so must then be quoted.
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+$"),
+        list("-+.0123456789"),
+    )
 
 
 def _is_flat(values: Iterable[Any]) -> bool:

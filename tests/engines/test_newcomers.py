@@ -16,6 +16,7 @@ from coterie.contract import Algorithm, Predictor, Server, Site, available_algor
 from coterie.engines import Admission, Admitted, Settings, Simulation, Trained
 from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
+from coterie.models import Models
 from coterie.relations import attention, propagation_matrix, row_stochastic
 from toys import BATCHES, FULL_BATCH, LINEAR, MLP, NORMED, classified, located, run, same, simulation
 
@@ -349,10 +350,63 @@ def test_a_method_must_say_what_newcomers_predict_after_each_epoch() -> None:
         admit(trained(Forgetful()))
 
 
+@dataclass(frozen=True)
+class Odd(Algorithm):
+    """Yields something that is no predictor of all newcomers, NaN weights, or leaves."""
+
+    name = "odd"
+    what: str = ""
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        pass
+
+    def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Any]:
+        if self.what == "exit":
+            raise SystemExit(3)
+        weights = torch.tensor([[torch.nan], [1.0], [1.0]], dtype=torch.float64)
+        one = Models(site.theta.layout, {n: t.unsqueeze(1) for n, t in site.theta.tensors.items()})
+        odd = {"model": site.theta, "row": Predictor(site.theta[:1]), "weights": Predictor(one, weights)}[self.what]
+        for _ in range(epochs + 1):
+            yield odd
+
+
+def test_what_a_method_yields_is_checked() -> None:
+    for what, error, message in (
+        ("model", TypeError, "a Predictor of 3 rows, not Models"),
+        ("row", TypeError, "a Predictor of 3 rows, not 1 rows"),
+        ("exit", CoterieError, "called sys.exit"),
+    ):
+        with pytest.raises(error, match=message):
+            admit(trained(Odd(what=what)))
+    came = admit(trained(Odd(what="weights")))
+    assert [failure.client for failure in came.failures] == ["client-4"]
+    assert np.isnan(came.values["accuracy"][:, 0]).all()
+
+
+def test_predictions_that_are_not_finite_are_no_accuracy() -> None:
+    huge = replace(NEWCOMERS.test, inputs=NEWCOMERS.test.inputs.clone())
+    huge.inputs[huge.rows(torch.arange(int(huge.offsets[0]), int(huge.offsets[1])))] = torch.inf
+    came = admit(trained("fedavg", model=MLP), replace(NEWCOMERS, test=huge), epochs=1)
+    assert [failure.client for failure in came.failures] == ["client-4"]
+    assert np.isnan(came.values["accuracy"][:, 0]).all()
+    assert np.isfinite(came.values["accuracy"][:, 1:]).all()
+
+
+def test_the_server_of_another_run_is_refused() -> None:
+    sim = trained("fedavg")
+    state = Trained.of(sim)
+    for change, message in (
+        ({"algorithm": "ditto"}, "its algorithm is 'ditto'"), ({"seed": 7}, "its seed is 7"),
+        ({"options": {}}, "its options is {}"), ({"server": {}}, "is not whole"),
+    ):  # fmt: skip
+        with pytest.raises(CoterieError, match=message):
+            admission(sim, state=replace(state, **change))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("content", [b"", b"not a server"])
 def test_damaged_server_files(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "server.pt"
-    with pytest.raises(CoterieError, match="only a run that is finished"):
+    with pytest.raises(CoterieError, match="there is no saved server"):
         Trained.load(path)
     path.write_bytes(content)
     with pytest.raises(CoterieError, match="damaged"):

@@ -170,6 +170,8 @@ class Fedora(Algorithm):
                 "fedora: the members have not described their inputs alone, as newcomers without labels need it: "
                 "train with newcomers.labelled false or both"
             )
+        if not bool(server.seen.any()):
+            raise CoterieError("fedora: no member has uploaded a model yet, so there is nothing to receive")
         up = server.ask(self.describe if labelled else self.outline, clients)
         order = _by_name(server)
         towards = subspace_similarity(up.basis, server.basis if labelled else server.features)[:, order]

@@ -168,6 +168,21 @@ class ParticipationConfig(Section):
         return self
 
 
+def _newcomers(value: Any) -> Any:
+    """Names, how many, or which fraction."""
+    names = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is None or names or (number and (0 < value < 1 or (value >= 1 and isinstance(value, int)))):
+        return value
+    raise ValueError(f"give names in a list, a number of 1 or more, or a fraction between 0 and 1, not {value!r}")
+
+
+def _ways(value: Any) -> Any:
+    if value is True or value is False or value == "both":
+        return value
+    raise ValueError(f"give true, false or both, not {value!r}")
+
+
 class NewcomersConfig(Section):
     """Clients that are held out of the training and join afterwards.
 
@@ -175,8 +190,8 @@ class NewcomersConfig(Section):
     federation. ``labelled``: with labels of their own (``true``), without (``false``), or each way once (``both``).
     """
 
-    clients: list[str] | PositiveInt | Annotated[float, Field(gt=0, lt=1)] | None = None
-    labelled: bool | Literal["both"] = "both"
+    clients: Annotated[list[str] | int | float | None, BeforeValidator(_newcomers)] = None
+    labelled: Annotated[bool | Literal["both"], BeforeValidator(_ways)] = "both"
     epochs: Annotated[int, Field(ge=0)] = 20
     training: TrainingConfig | None = None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +62,7 @@ class Admission(Simulation):
         self, trained: Trained, federation: Federation, algorithm: Algorithm, model: ModelSpec, settings: Settings
     ) -> None:
         check_fit(trained, federation)
+        check_method(trained, algorithm, settings.seed)
         training = replace(settings.training, schedule=Schedule())
         super().__init__(federation, algorithm, model, replace(settings, training=training, absent={}))
         shapes = {name: list(shape) for name, shape in self.stack.layout.shapes.items()}
@@ -72,6 +74,8 @@ class Admission(Simulation):
         self._server = self._server_for(trained.names, trained.n)
         self._server.unlabelled_newcomers = trained.unlabelled_newcomers
         algorithm.setup(self._server)
+        if not self._store.values.keys() <= trained.server.keys():
+            raise CoterieError(f"the saved server of {algorithm.name} is not whole: run the experiment again")
         checkpoint.restore_server(self._store.values, trained.server, self.stack.layout)
         self.round = self._server.round = trained.round
         self.context = replace(self.context, roster=self._members)
@@ -93,7 +97,8 @@ class Admission(Simulation):
         self.bank.discard()
         everyone = self._everyone()
         try:
-            received = self.algorithm.adapt(self._server, everyone, labelled)
+            with self._no_exit():
+                received = self.algorithm.adapt(self._server, everyone, labelled)
         except NobodyAnswered:
             received = {}
         if received is None:
@@ -102,6 +107,8 @@ class Admission(Simulation):
         if not len(here):
             raise CoterieError(f"every newcomer failed: {self._failures[0]}; lower newcomers.training.lr")
         values, final = self._curves(here, received, epochs)
+        if bool(self._failed.all()):
+            raise CoterieError(f"every newcomer failed: {self._failures[0]}; lower newcomers.training.lr")
         whole = ~self._failed[here]
         names = self._named(here[whole])
         return Admitted(values, names, final.models[whole], self._traffic(), tuple(self._failures))
@@ -117,14 +124,14 @@ class Admission(Simulation):
             site, curve = self._site(here[rows], here), list[dict[str, Tensor]]()
             test = self.federation.test.select(here[rows].tolist())
             predictor: Predictor | None = None
-            for following in self.algorithm.newcomer(site, epochs, **self.statistics.arrive(site, arrived)):
-                if following is predictor:  # nothing was learnt meanwhile
-                    curve.append(curve[-1])
-                    continue
-                predictor = following
-                measured = measure(self.stack, predictor, test, self.federation.task)
-                finite = predictor.models.finite().cpu()
-                curve.append({name: torch.where(finite, value.cpu(), torch.nan) for name, value in measured.items()})
+            with self._no_exit():
+                for following in self.algorithm.newcomer(site, epochs, **self.statistics.arrive(site, arrived)):
+                    if following is predictor:  # nothing was learnt meanwhile
+                        curve.append(curve[-1])
+                        continue
+                    predictor = self._checked(following, len(rows))
+                    measured = measure(self.stack, predictor, test, self.federation.task)
+                    curve.append(_where_finite(predictor, {name: value.cpu() for name, value in measured.items()}))
             if predictor is None or len(curve) != epochs + 1:
                 raise CoterieError(
                     f"{self.algorithm.name}.newcomer gave {len(curve)} predictors for {epochs} epochs; one on arrival "
@@ -143,11 +150,31 @@ class Admission(Simulation):
                 for name, value in measured.items():
                     table = values.setdefault(name, np.full((epochs + 1, self.K), np.nan))
                     table[epoch, here[rows].numpy()] = value.numpy()
-            for row in (~predictor.models.finite().cpu()).nonzero().flatten():
-                self._fail(int(here[rows][row]), "its model became NaN or infinite")
+            lost = torch.stack([value.isnan() for value in curve[-1].values()]).any(dim=0)
+            for client in here[rows][lost]:
+                self._fail(int(client), "its model or what it predicts became NaN or infinite")
             parts.append((rows.tolist(), predictor))
         final.take(iter(parts))
         return values, final.load()
+
+    def _checked(self, predictor: Any, count: int) -> Predictor:
+        """What a method's ``newcomer`` has yielded for ``count`` newcomers."""
+        if not isinstance(predictor, Predictor) or len(predictor.models) != count:
+            found = f"{len(predictor.models)} rows" if isinstance(predictor, Predictor) else type(predictor).__name__
+            raise TypeError(f"{type(self.algorithm).__name__}.newcomer yields a Predictor of {count} rows, not {found}")
+        return predictor
+
+    @contextmanager
+    def _no_exit(self) -> Iterator[None]:
+        try:
+            yield
+        except SystemExit as error:
+            raise CoterieError(f"{self.algorithm.name}: its code for newcomers called sys.exit") from error
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The newcomers that failed when they were last admitted."""
+        return tuple(self._failures)
 
     # --- how newcomers differ from clients -----------------------------------------------------------------------
     def _site(self, clients: Tensor, asked: Tensor) -> Site:
@@ -165,6 +192,16 @@ class Admission(Simulation):
         """What the newcomers received and sent, ``(K,)`` bytes."""
         booked = sorted(self.ledger.bytes.items())
         return {f"{direction}:{kind}": column[self._members :] for (_, direction, kind), column in booked}
+
+
+def _where_finite(predictor: Predictor, measured: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Metrics by name, ``(k,)``, NaN for all where a model, its weights or one of them is not finite."""
+    good = predictor.models.finite().cpu()
+    if predictor.weights is not None:
+        good &= predictor.weights.isfinite().all(dim=1).cpu()
+    for value in measured.values():
+        good &= value.isfinite()
+    return {name: torch.where(good, value, torch.nan) for name, value in measured.items()}
 
 
 def without_labels(data: ClientData) -> ClientData:
@@ -190,4 +227,21 @@ def check_fit(trained: Trained, federation: Federation) -> None:
             raise CoterieError(
                 f"the newcomers' {what} is {newcomers}, but the federation was trained with {members}: their data must "
                 "be of the same kind."
+            )
+
+
+def check_method(trained: Trained, algorithm: Algorithm, seed: int) -> None:
+    """Refuse the server of another method, of other options or of another seed.
+
+    Raises
+    ------
+    CoterieError
+        Names what differs.
+    """
+    own = {"algorithm": algorithm.name, "options": algorithm.options(), "seed": seed}
+    for what, value in own.items():
+        if getattr(trained, what) != value:
+            raise CoterieError(
+                f"the saved server is of another run: its {what} is {getattr(trained, what)!r}, not {value!r}: put the "
+                "right file back, or run the experiment again."
             )

@@ -141,18 +141,27 @@ def write(path: Path, state: Mapping[str, Any]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def read(path: Path, device: torch.device | str) -> Any:
-    """What ``write`` has written; ``CoterieError`` where it is missing or damaged."""
+def read(
+    path: Path,
+    device: torch.device | str,
+    *,
+    what: str = "the checkpoint",
+    missing: str = "start the run anew",
+    damaged: str = "delete it to start this part anew",
+) -> Any:
+    """What ``write`` has written; ``CoterieError`` with the remedy where it is ``missing`` or ``damaged``."""
     try:
         with ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch itself does not compare checksums
                 raise BadZipFile("wrong checksum")
         return torch.load(path, map_location=device, weights_only=True, mmap=False)
     except FileNotFoundError as error:
-        raise CoterieError(f"there is no checkpoint {path}; start the run anew") from error
+        raise CoterieError(f"there is no {what.removeprefix('the ')} {path}; {missing}") from error
+    except PermissionError as error:
+        raise CoterieError(f"{what} {path} cannot be read: {error.strerror}") from error
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, BadZipFile, PickleError) as error:
         problem = f"is damaged ({type(error).__name__})"
-        raise CoterieError(f"the checkpoint {path} {problem}; delete it to start this part anew") from error
+        raise CoterieError(f"{what} {path} {problem}; {damaged}") from error
 
 
 def _on_cpu_indices(state: dict[str, Any]) -> dict[str, Any]:

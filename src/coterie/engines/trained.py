@@ -88,19 +88,22 @@ class Trained:
         CoterieError
             The file is missing, damaged or of another kind.
         """
-        if not path.exists():
-            raise CoterieError(
-                f"there is no {path}: only a run that is finished, with save_server on, can take in newcomers; run the "
-                "experiment again, or hold clients out with the section newcomers."
-            )
-        content = checkpoint.read(path, device)
+        content = checkpoint.read(
+            path,
+            device,
+            what="the saved server",
+            missing="it is written when a method has trained to the end, with save_server on: continue the run with "
+            "coterie resume, or run it again",
+            damaged="run the experiment again",
+        )
         try:
-            if content.pop("format") != f"server {FORMAT}":
+            if content.pop("format") != f"server {FORMAT}" or not isinstance(content["server"], dict):
                 raise KeyError("format")
+            content["round"] = int(content["round"])
             content["names"], content["feature_shape"] = tuple(content["names"]), tuple(content["feature_shape"])
             content["n"] = content["n"].cpu()
             return cls(**content)
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CoterieError(
                 f"{path} has an unknown format: it was written by another version of Coterie."
             ) from error

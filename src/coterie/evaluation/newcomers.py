@@ -23,8 +23,8 @@ def summarise_newcomers(
     """Rows of a summary from the newcomers' table.
 
     Means are over the newcomers, then over the seeds, with the standard deviation over seeds (``ddof=1``, 0 for one
-    seed). A newcomer that failed is left out of them and counted. The gain compares each newcomer with itself after
-    as many epochs from theta^0, which is what LOCAL means here; newcomers without labels have none, and gain nothing.
+    seed). A newcomer that failed is left out of all of them and counted. The gain compares each newcomer with itself
+    after as many epochs from theta^0, which is what LOCAL means here; newcomers without labels have none.
 
     Parameters
     ----------
@@ -51,10 +51,14 @@ def summarise_newcomers(
     ):
         mine = _of(table, (algorithm, variant)) & (table["labelled"] == labelled)
         curves = _pivots(values[_of(values, (algorithm, variant)) & (values["labelled"] == labelled)])
-        means = np.array([np.nanmean(curve.to_numpy(), axis=1) for curve in curves.values()])  # (seeds, epochs + 1)
-        spread = means.std(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1])
-        average = means.mean(axis=0)
         last = {seed: curve.iloc[-1] for seed, curve in curves.items()}
+        whole = [curve.loc[:, last[seed].notna()].to_numpy() for seed, curve in curves.items()]
+        epochs = max(len(curve) for curve in curves.values()) - 1
+        means = np.array([curve.mean(axis=1) for curve in whole if curve.size]).reshape(-1, epochs + 1)
+        average, spread = list[float | None](), list[float | None]()
+        for column in means.T:  # one epoch, by seed
+            average.append(float(column.mean()) if len(column) else None)
+            spread.append(float(column.std(ddof=1)) if len(column) > 1 else 0.0 if len(column) else None)
         rows.append(
             {
                 "algorithm": algorithm,
@@ -66,9 +70,9 @@ def summarise_newcomers(
                 "newcomers": max(curve.shape[1] for curve in curves.values()),
                 "failed": int(sum(int(final.isna().sum()) for final in last.values())),
                 "metric": metric,
-                "epochs": means.shape[1] - 1,
-                "curve": [float(value) for value in average],
-                "curve_std": [float(value) for value in spread],
+                "epochs": epochs,
+                "curve": average,
+                "curve_std": spread,
                 **_gains(last, {seed: curve.iloc[-1] for seed, curve in alone.items()} if labelled else {}, metric),
                 "bytes_received": _per_newcomer(table[mine], ("bytes_down", "bytes_peer")),
                 "bytes_sent": _per_newcomer(table[mine], ("bytes_up",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ from rich.table import Table
 
 from coterie.config import Config, load_config, parse_config
 from coterie.engines import Trained
+from coterie.engines.admission import check_fit
 from coterie.errors import CoterieError
 from coterie.evaluation import summarise_newcomers
 from coterie.experiment.display import busy
 from coterie.experiment.experiment import Experiment
-from coterie.experiment.newcomers import take_in
-from coterie.experiment.plan import REFERENCE, Plan, System
+from coterie.experiment.newcomers import chosen, take_in
+from coterie.experiment.plan import REFERENCE, Job, Plan, System
+from coterie.experiment.record import Key
 from coterie.experiment.runner import stored_config
+from coterie.federation import Federation, build_federation
 from coterie.runs import NewcomersDirectory, RunDirectory, newcomers_table
 from coterie.runs.atomic import write_text
 from coterie.runs.directory import ADAPTED
@@ -53,10 +57,10 @@ class Adapted:
 
 def adapt(
     run: str | Path,
-    newcomers: str | Path | Mapping[str, Any] | None = None,
+    newcomers: str | Path | Mapping[str, Any] | Config | None = None,
     overrides: Sequence[str] = (),
     *,
-    algorithms: Sequence[str] = (),
+    algorithms: str | Sequence[str] = (),
     data_dir: str | Path | None = None,
     output: str | Path | None = None,
     console: Console | None = None,
@@ -68,11 +72,12 @@ def adapt(
     run : path
         The run directory.
     newcomers : path or mapping, optional
-        A configuration whose section ``federation`` describes the newcomers (all of its clients, or those that
-        ``newcomers.clients`` names); other sections are not read. Default: the clients that the run held out.
+        A configuration whose section ``federation`` describes the newcomers; its section ``newcomers`` may name
+        some of the clients, and state what differs from the run's. Other sections are not read. Default: the clients
+        that the run held out.
     overrides : sequence of str
         ``key=value`` as after ``-s``, such as ``newcomers.epochs=5`` or ``device=cuda``.
-    algorithms : sequence of str
+    algorithms : str or sequence of str
         Methods to adapt, by name or label; default all.
     data_dir : path, optional
         Where data files lie, as for `coterie.run`.
@@ -89,31 +94,82 @@ def adapt(
     directory = RunDirectory.open(run)
     config = _configuration(directory, newcomers, overrides)
     experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
-    plan = experiment.plan
-    jobs = [job for job in plan if job.system in _chosen(plan, algorithms)]
-    servers = {job.key: Trained.load(directory.server(*job.key), experiment.config.device) for job in jobs}
+    plan, arriving = experiment.plan, _Arriving(experiment, newcomers is not None)
+    wanted = [algorithms] if isinstance(algorithms, str) else algorithms
+    jobs = [job for job in plan if job.system in _chosen(plan, wanted)]
+    servers, remarks = _servers(directory, jobs, experiment.config.device)
+    jobs = [job for job in jobs if job.key in servers]
+    with busy(console, "Dividing the data"):
+        check_fit(servers[jobs[0].key], arriving.of(jobs[0].seed))
     folder = NewcomersDirectory(_new_folder(directory, output))
-    remarks = list[str]()
-    for job in jobs:
-        with busy(console, f"{job.system.label}, seed {job.seed}"):
-            coming = experiment.newcomers(job.seed) or experiment.federation(job.seed)
-            arrival = take_in(experiment, job, servers[job.key], coming, folder)
-        said = [f"{client}: {reason}" for client, reason in arrival.failures] + list(arrival.remarks)
-        remarks += [f"{job.system.label}: {text}" for text in said]
     tree = config.as_dict()
     write_text(folder.config, write_yaml({key: tree[key] for key in ("federation", "newcomers") if key in tree}))
+    for job in jobs:
+        with busy(console, f"{job.system.label}, seed {job.seed}"):
+            try:
+                take_in(experiment, job, servers[job.key], arriving.of(job.seed), folder)
+            except CoterieError as error:
+                remarks.append(f"{job.system.label}, seed {job.seed}: {error}")
+    keys = [job.key for job in jobs]
     rows = summarise_newcomers(
-        folder.read([job.key for job in jobs]),
-        task=experiment.federation(jobs[0].seed).task,
+        folder.read(keys),
+        task=arriving.of(jobs[0].seed).task,
         reference=plan.reference.key,
         labels={system.key: system.label for system in plan.systems},
     )
-    folder.write_summary(rows)
-    return Adapted(folder.path, rows, tuple(dict.fromkeys(remarks)))
+    remarks += folder.remarks(keys)
+    folder.write_summary(rows, remarks)
+    return Adapted(folder.path, rows, tuple(remarks))
+
+
+class _Arriving:
+    """The newcomers of a seed: those that the run held out, or those of the other configuration."""
+
+    def __init__(self, experiment: Experiment, from_elsewhere: bool) -> None:
+        self._experiment, self._from_elsewhere = experiment, from_elsewhere
+        self._last: tuple[int, Federation] | None = None
+
+    def of(self, seed: int) -> Federation:
+        """The newcomers; a federation is not built twice in a row."""
+        if self._last is None or self._last[0] != seed:
+            self._last = (seed, self._elsewhere(seed) if self._from_elsewhere else self._held_out(seed))
+        return self._last[1]
+
+    def _held_out(self, seed: int) -> Federation:
+        held_out = self._experiment.newcomers(seed)
+        assert held_out is not None  # the configuration was refused otherwise
+        return held_out
+
+    def _elsewhere(self, seed: int) -> Federation:
+        config = self._experiment.config
+        whole = build_federation(config.federation, seed=seed, data_dir=self._experiment.data_dir)
+        if config.newcomers is None or config.newcomers.clients is None:
+            return whole
+        fixed = config.federation.seed
+        return whole.select(sorted(chosen(config.newcomers, whole, seed if fixed is None else fixed)))
+
+
+def _servers(directory: RunDirectory, jobs: Sequence[Job], device: str) -> tuple[dict[Key, Trained], list[str]]:
+    """What the jobs have trained, and remarks about those that cannot be read.
+
+    Raises
+    ------
+    CoterieError
+        None can be read; what the first of them says.
+    """
+    servers, problems = dict[Key, Trained](), list[tuple[Job, CoterieError]]()
+    for job in jobs:
+        try:
+            servers[job.key] = Trained.load(directory.server(*job.key), device)
+        except CoterieError as error:
+            problems.append((job, error))
+    if not servers:
+        raise problems[0][1]
+    return servers, [f"{job.system.label}, seed {job.seed}: {error}" for job, error in problems]
 
 
 def _configuration(
-    directory: RunDirectory, newcomers: str | Path | Mapping[str, Any] | None, overrides: Sequence[str]
+    directory: RunDirectory, newcomers: str | Path | Mapping[str, Any] | Config | None, overrides: Sequence[str]
 ) -> Config:
     """The run's configuration with what may differ, and the newcomers' federation where one is given."""
     for text in overrides:
@@ -122,22 +178,24 @@ def _configuration(
             raise CoterieError(
                 f"-s {text}: newcomers come to what has been trained, so only {', '.join(OWN_KEYS)} may be set."
             )
-        if newcomers is None and text.strip().startswith("newcomers.clients"):
-            raise CoterieError(
-                f"-s {text}: the newcomers are those that the run held out; for others name a configuration of theirs."
-            )
     tree = dict(stored_config(directory))
-    if newcomers is None:
-        if not (tree.get("newcomers") or {}).get("clients"):
-            raise CoterieError(
-                f"{directory.path} held nobody out: name a configuration whose section federation describes the "
-                "newcomers, or train with newcomers.clients."
-            )
-    else:
-        theirs = load_config(newcomers).as_dict()
-        tree["federation"] = theirs["federation"]
-        tree["newcomers"] = {**(tree.get("newcomers") or {}), "clients": None, **(theirs.get("newcomers") or {})}
-    return parse_config(tree, overrides, where=str(directory.config))
+    own = dict(tree.get("newcomers") or {})
+    if newcomers is not None:
+        theirs = newcomers if isinstance(newcomers, Config) else load_config(newcomers)
+        stated = {} if theirs.newcomers is None else theirs.newcomers.model_dump(exclude_unset=True)
+        tree["federation"], tree["newcomers"] = theirs.as_dict()["federation"], {**own, "clients": None, **stated}
+        return parse_config(tree, overrides, where=str(directory.config))
+    if not own.get("clients"):
+        raise CoterieError(
+            f"{directory.path} held nobody out: name a configuration whose section federation describes the "
+            "newcomers, or train with newcomers.clients."
+        )
+    config = parse_config(tree, overrides, where=str(directory.config))
+    if config.newcomers is None or config.newcomers.clients != own["clients"]:
+        raise CoterieError(
+            "newcomers.clients: the newcomers are those that the run held out; name a configuration for others."
+        )
+    return config
 
 
 def _chosen(plan: Plan, names: Sequence[str]) -> list[System]:
@@ -151,11 +209,20 @@ def _chosen(plan: Plan, names: Sequence[str]) -> list[System]:
 
 
 def _new_folder(directory: RunDirectory, output: str | Path | None) -> Path:
-    if output is not None:
-        path = Path(output)
-        if path.exists():
-            raise CoterieError(f"{path} exists already; choose another --output.")
-        return path
-    numbers = (path.name.removeprefix(f"{ADAPTED}-") for path in directory.path.glob(f"{ADAPTED}-*"))
-    taken = [int(number) for number in numbers if number.isdecimal()]
-    return directory.path / f"{ADAPTED}-{max(taken, default=0) + 1}"
+    """Make the folder, which nobody else then takes."""
+    try:
+        if output is not None:
+            Path(output).mkdir(parents=True)
+            return Path(output)
+        numbers = (path.name.removeprefix(f"{ADAPTED}-") for path in directory.path.glob(f"{ADAPTED}-*"))
+        number = max((int(number) for number in numbers if number.isdecimal()), default=0)
+        while True:
+            number += 1
+            with suppress(FileExistsError):
+                (directory.path / f"{ADAPTED}-{number}").mkdir()
+                return directory.path / f"{ADAPTED}-{number}"
+    except FileExistsError as error:
+        raise CoterieError(f"{output} exists already; choose another --output.") from error
+    except OSError as error:
+        place = output or directory.path
+        raise CoterieError(f"Cannot make a folder in {place}: {error.strerror}; choose another --output.") from error

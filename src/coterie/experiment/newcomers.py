@@ -36,7 +36,7 @@ def divide(section: NewcomersConfig | None, federation: Federation, seed: int) -
     """
     if section is None or section.clients is None:
         return federation, None
-    out = set(_chosen(section, federation, seed))
+    out = set(chosen(section, federation, seed))
     if len(out) >= federation.k:
         raise CoterieError(
             f"newcomers.clients takes all {federation.k} clients, so that nobody is left to train: hold out fewer."
@@ -45,7 +45,8 @@ def divide(section: NewcomersConfig | None, federation: Federation, seed: int) -
     return federation.select(members), federation.select(sorted(out))
 
 
-def _chosen(section: NewcomersConfig, federation: Federation, seed: int) -> list[int]:
+def chosen(section: NewcomersConfig, federation: Federation, seed: int) -> list[int]:
+    """The clients that ``section.clients`` names, or draws by ``seed``; raises CoterieError for an unknown name."""
     wanted = section.clients
     if isinstance(wanted, list):
         for name in wanted:
@@ -78,14 +79,11 @@ class Arrival:
     ----------
     table : DataFrame
         One value a row, with the columns ``NEWCOMERS``.
-    failures : tuple of (client, reason)
-        Newcomers that were left out.
     remarks : tuple of str
-        Ways of joining that the method has not, or for which it lacks something.
+        Newcomers that failed, and ways of joining that the method has not or for which it lacks something.
     """
 
     table: pd.DataFrame
-    failures: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
 
 
@@ -102,24 +100,25 @@ def take_in(
     section = experiment.config.newcomers or NewcomersConfig()
     plain = replace(engine_settings(experiment.config, job), training=training_of(experiment.config, job))
     admission = Admission(trained, newcomers, job.system.method, experiment.model, plain)
-    frames, failures, remarks = [], list[tuple[str, str]](), list[str]()
+    frames, remarks = [], list[str]()
     for labelled in section.ways:
         kind = "with labels" if labelled else "without labels"
         try:
             admitted = admission.admit(labelled=labelled, epochs=section.epochs)
         except CoterieError as error:
+            remarks += [f"newcomer {failure.client} {kind}: {failure.reason}" for failure in admission.failures]
             remarks.append(f"newcomers {kind}: {error}")
             continue
         if admitted is None:
             remarks.append(f"newcomers {kind}: the method has no model for them")
             continue
-        failures += [(failure.client, f"newcomer {kind}: {failure.reason}") for failure in admitted.failures]
+        remarks += [f"newcomer {failure.client} {kind}: {failure.reason}" for failure in admitted.failures]
         frames.append(pd.DataFrame(_rows(job, newcomers, labelled, admitted), columns=list(NEWCOMERS)))
         if experiment.config.save_models:
             directory.save_models(*job.key, labelled, admitted.names, admitted.models.tensors)
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(NEWCOMERS))
-    directory.write(*job.key, table)
-    return Arrival(table, tuple(failures), tuple(remarks))
+    directory.write(*job.key, table, remarks)
+    return Arrival(table, tuple(remarks))
 
 
 def _rows(job: Job, newcomers: Federation, labelled: bool, admitted: Admitted) -> Iterator[tuple[object, ...]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 
 from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
@@ -81,7 +82,13 @@ class Session:
             reference=plan.reference.key,
             labels={system.key: system.label for system in plan.systems},
         )
-        folder.write_summary(rows)
+        folder.write_summary(rows, folder.remarks([job.key for job in plan]))
+        for job in plan:
+            if not folder.table(*job.key).exists() and self.directory.server(*job.key).exists():
+                self.display.warn(
+                    f"the newcomers of {job.system.label}, seed {job.seed}, are missing in {folder.path}: "
+                    f"coterie adapt {self.directory.path} gives them again"
+                )
         return rows
 
     def _carry_out(self, jobs: list[Job], count: int, threads: int) -> None:
@@ -193,11 +200,8 @@ class Session:
         """Newcomers that failed, and ways of joining that a method has not."""
         if closing.arrival is None:
             return
-        for client, reason in closing.arrival.failures:
-            self.history.add_failure(*job.key, closing.round, client, reason)
-            self.display.warn(f"{job.system.label} seed {job.seed}, {client}: {reason}")
         for remark in closing.arrival.remarks:
-            self.display.say(f"{job.system.label} seed {job.seed}: {remark}")
+            self.display.say(escape(f"{job.system.label} seed {job.seed}: {remark}"))
 
     def _stopping(self) -> None:
         self.display.say("Finishing this round, then saving. Press Ctrl-C again to stop at once.")

@@ -110,22 +110,26 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
     n = np.asarray(federation.train.n)
     round = simulation.round if resumed else -1
     observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, simulation.resolved))
+    diverged = False
     try:
         if not _advance(experiment, job, simulation, directory, observer):
             return False
     except Diverged as error:
+        diverged = True
         observer.gave_up(job, simulation.round, str(error))
     if experiment.config.save_models:
         models = simulation.report_models().tensors
         save_models(directory, *job.key, federation.names, models, round=simulation.report_round)
-    trained = Trained.of(simulation)
-    if experiment.config.save_server:
-        trained.save(directory.server(*job.key))
     closing = Closing(simulation.round, simulation.report_round, simulation.ledger.per_client())
-    newcomers = experiment.newcomers(job.seed)
-    if newcomers is not None and simulation.finished:
-        arrival = take_in(experiment, job, trained, newcomers, NewcomersDirectory(directory.newcomers))
-        closing = replace(closing, arrival=arrival)
+    if not diverged:
+        trained, newcomers = Trained.of(simulation), experiment.newcomers(job.seed)
+        if experiment.config.save_server:
+            trained.save(directory.server(*job.key))
+        if newcomers is not None:
+            observer.saving(job)
+            checkpoint.save(path, simulation)  # so that a kill costs no round
+            arrival = take_in(experiment, job, trained, newcomers, NewcomersDirectory(directory.newcomers))
+            closing = replace(closing, arrival=arrival)
     observer.finished(job, closing)
     path.unlink(missing_ok=True)
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,13 @@ class NewcomersDirectory:
         """The file ``<algorithm>-<variant>/seed<k>.csv`` of one run."""
         return self.path / system_folder(algorithm, variant) / f"seed{seed}.csv"
 
-    def write(self, algorithm: str, variant: str | None, seed: int, table: pd.DataFrame) -> None:
-        """Write the table of one run; raises CoterieError when that is impossible."""
+    def write(
+        self, algorithm: str, variant: str | None, seed: int, table: pd.DataFrame, remarks: Sequence[str] = ()
+    ) -> None:
+        """Write the table of one run, and what could not be done; raises CoterieError when that is impossible."""
         path = self.table(algorithm, variant, seed)
         make_folder(path.parent)
+        write_json(path.with_suffix(".json"), {"remarks": list(remarks)})
         with atomic_path(path) as temporary:
             table.to_csv(temporary, index=False)
 
@@ -57,6 +61,16 @@ class NewcomersDirectory:
         filled = [frame for frame in frames if len(frame)]
         return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(NEWCOMERS))
 
+    def remarks(self, keys: Sequence[tuple[str, str, int]]) -> list[str]:
+        """What could not be done in the runs ``keys``; unreadable files say nothing."""
+        found = []
+        for key in keys:
+            path, name = self.table(*key).with_suffix(".json"), system_folder(key[0], key[1])
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                texts = json.loads(path.read_text(encoding="utf-8"))["remarks"]
+                found += [f"{name}, seed {key[2]}: {text}" for text in texts]
+        return found
+
     def save_models(
         self,
         algorithm: str,
@@ -70,10 +84,10 @@ class NewcomersDirectory:
         folder = RunDirectory(self.path / ("labelled" if labelled else "unlabelled"))
         save_models(folder, algorithm, variant, seed, names, rows)
 
-    def write_summary(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def write_summary(self, rows: Sequence[Mapping[str, Any]], remarks: Sequence[str] = ()) -> None:
         """Write ``summary.json`` in one step."""
         make_folder(self.path)
-        write_json(self.summary, {"rows": [dict(row) for row in rows]})
+        write_json(self.summary, {"rows": [dict(row) for row in rows], "remarks": list(remarks)})
 
     def read_summary(self) -> list[dict[str, Any]]:
         """The rows of ``summary.json``.
@@ -94,8 +108,11 @@ class NewcomersDirectory:
 
 def _read(path: Path) -> pd.DataFrame:
     try:
-        types: Any = {"algorithm": str, "variant": str, "client": str}
+        types: Any = dict.fromkeys(("algorithm", "variant", "client", "metric"), str)
+        types |= {**dict.fromkeys(("seed", "epoch", "n"), int), "labelled": bool, "value": float}
         frame = pd.read_csv(path, dtype=types, keep_default_na=False, na_values={"value": [""]})
         return frame[list(NEWCOMERS)]
     except (OSError, ValueError, KeyError) as error:
-        raise CoterieError(f"{path} is damaged ({str(error).splitlines()[0]}): run this part again.") from error
+        raise CoterieError(
+            f"{path} is damaged ({str(error).splitlines()[0]}): delete it; coterie adapt gives it again."
+        ) from error

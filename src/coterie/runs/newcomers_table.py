@@ -8,6 +8,7 @@ from typing import Any
 from rich import box
 from rich.filesize import decimal
 from rich.table import Table
+from rich.text import Text
 
 from coterie.runs.table import UNDEFINED
 
@@ -46,12 +47,14 @@ def newcomers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         share = f"{row['ptr']:.2f}" if compared else UNDEFINED
         failed = f" ({row['failed']} failed)" if row["failed"] else ""
         labels = "yes" if row["labelled"] else "no"
-        table.add_row(f"{row['label']}{failed}", labels, *curve, gain, share, decimal(int(row["bytes_received"])))
+        table.add_row(Text(f"{row['label']}{failed}"), labels, *curve, gain, share, decimal(int(row["bytes_received"])))
     return table
 
 
 def _value(row: Mapping[str, Any], epoch: int, regression: bool) -> str:
     mean, spread = row["curve"][epoch], row["curve_std"][epoch]
+    if mean is None:
+        return UNDEFINED
     form = ".4g" if regression else ".3f"
     return (
         f"{mean:{form}}±{spread:{form}}" if len(row["seeds"]) > 1 and epoch in (0, row["epochs"]) else f"{mean:{form}}"

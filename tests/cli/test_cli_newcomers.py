@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,9 @@ def test_adapt_in_python(run: Path, tmp_path: Path) -> None:
         (["-s", "training.lr=1"], "only newcomers, device"),
         (["-s", "newcomers.epochs=-1"], "newcomers.epochs must be at least 0"),
         (["-s", "newcomers.clients=[client-00]"], "the newcomers are those that the run held out"),
+        (["-s", "newcomers=null"], "the newcomers are those that the run held out"),
+        (["-s", "newcomers={epochs: 1}"], "the newcomers are those that the run held out"),
+        (["-s", "newcomers={clients: 1}"], "the newcomers are those that the run held out"),
         (["-a", "fedprox"], "the run has no method fedprox"),
         (["nobody.yaml"], "there is no configuration file nobody.yaml"),
         (["-s", "newcomers.lr=1"], "unknown key newcomers.lr"),
@@ -147,8 +151,13 @@ def test_newcomers_with_other_inputs(run: Path, tmp_path: Path) -> None:
         ("{clients: 4}", "takes all 4 clients"),
         ("{clients: []}", "at least one"),
         ("{clients: [client-00, client-00]}", "list each newcomer once"),
-        ("{clients: 0.0}", "newcomers.clients must be"),
-        ("{clients: 2, labelled: perhaps}", "newcomers.labelled must be"),
+        ("{clients: 0}", "newcomers.clients: give names"),
+        ("{clients: 1.0}", "newcomers.clients: give names"),
+        ("{clients: {a: 1}}", "newcomers.clients: give names"),
+        ("{clients: [1]}", "newcomers.clients: give names"),
+        ("{clients: 2, labelled: null}", "newcomers.labelled: give true, false or both"),
+        ("{clients: 0.0}", "newcomers.clients: give names"),
+        ("{clients: 2, labelled: perhaps}", "newcomers.labelled: give true, false or both"),
         ("{clients: 2, training: {schedule: cosine}}", "set lr only"),
         ("{clients: 2, training: {optimizer: adam, momentum: 0.5}}", "newcomers.training.momentum belongs to sgd"),
     ],
@@ -195,11 +204,99 @@ def test_a_run_that_prepares_for_newcomers_holds_nobody_out(tmp_path: Path) -> N
     assert {row["algorithm"] for row in json.loads(done.stdout)} == {"fedora", "ditto"}
 
 
+@pytest.mark.parametrize("where", ["training", "newcomers.training"])
+def test_newcomers_that_all_diverge_are_said_and_end_nothing(tmp_path: Path, where: str) -> None:
+    (tmp_path / "with.yaml").write_text(WITH)
+    done = coterie("run", tmp_path / "with.yaml", "-s", f"{where}.lr=1e20", "--output", tmp_path / "out")
+    assert done.exit_code == (0 if where == "newcomers.training" else 2), done.output
+    summary = json.loads((tmp_path / "out/newcomers/summary.json").read_text())
+    assert all(row["labelled"] is False or row["failed"] == 2 for row in summary["rows"])
+    if where == "newcomers.training":
+        assert "local, seed 0: newcomer client-01 with labels" in " ".join(summary["remarks"])
+        again = coterie("adapt", tmp_path / "out", "-s", "newcomers.training.lr=0.05", "--json")
+        assert again.exit_code == 0
+        assert all(row["failed"] == 0 for row in json.loads(again.stdout))
+
+
+def test_labels_and_names_are_texts(tmp_path: Path) -> None:
+    label = "x [/red] [bold]y[/]"
+    (tmp_path / "with.yaml").write_text(WITH.replace("{name: ditto, ", f"{{name: ditto, label: '{label}', "))
+    done = coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count(label) >= 3
+
+
+def test_the_server_of_another_method(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    shutil.copy(run / "servers/ditto/seed0.pt", tmp_path / "run/servers/fedavg/seed0.pt")
+    done = coterie("adapt", tmp_path / "run", "-a", "fedavg")
+    assert done.exit_code == 0, done.output
+    assert "its algorithm is 'ditto', not 'fedavg'" in done.stdout
+    text = (tmp_path / "run/config.yaml").read_text()
+    (tmp_path / "run/config.yaml").write_text(text.replace("lambda: 0.5", "lambda: 0.25"))
+    assert "its options is {" in coterie("adapt", tmp_path / "run", "-a", "ditto").stdout
+
+
+def test_a_method_that_diverged_has_nothing_for_newcomers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coterie.algorithms.ditto import Ditto
+    from coterie.errors import CoterieError
+
+    whole = Ditto.local_update
+
+    def breaks(self: Ditto, site: Any, w: Any) -> Any:
+        if site.round == 4:  # the last one
+            raise CoterieError("no more")
+        return whole(self, site, w)
+
+    (tmp_path / "with.yaml").write_text(WITH)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ditto, "local_update", breaks)
+        assert coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out").exit_code == 2
+    assert [row["algorithm"] for row in newcomers_of(tmp_path / "out/newcomers")] == ["local"]
+    done = coterie("adapt", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "ditto, seed 0: there is no saved server" in " ".join(done.stdout.split())
+    assert "there is no saved server" in error_of(coterie("adapt", run_without_servers(tmp_path / "out")))
+
+
+def run_without_servers(run: Path) -> Path:
+    shutil.rmtree(run / "servers")
+    return run
+
+
+def test_what_the_other_configuration_does_not_state_is_the_runs(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "others.yaml").write_text(OTHERS + "newcomers: {clients: 3}\n")
+    done = coterie("adapt", run, tmp_path / "others.yaml", "-a", "fedavg", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert {(row["epochs"], row["newcomers"]) for row in newcomers_of(tmp_path / "out")} == {(3, 3), (0, 3)}
+
+
+def test_a_lost_folder_of_newcomers_is_said(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/newcomers")
+    done = coterie("resume", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "the newcomers of fedavg, seed 0, are missing" in " ".join(done.stdout.split())
+    (tmp_path / "run/newcomers/local").mkdir()
+    (tmp_path / "run/newcomers/local/seed0.csv").write_text("algorithm,seed\nlocal,x\n")
+    assert "coterie adapt gives it again" in error_of(coterie("resume", tmp_path / "run"))
+
+
+def test_members_never_asked(tmp_path: Path) -> None:
+    text = WITH.replace("[local,", "[local, fedora,") + "participation: {rule: bernoulli, fraction: 1.0e-9}\n"
+    (tmp_path / "with.yaml").write_text(text)
+    done = coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "no member has uploaded a model yet" in " ".join(done.stdout.split())
+
+
 def test_a_run_without_server(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(f"{TINY}save_server: false\n")
     assert coterie("run", tmp_path / "tiny.yaml", "--output", tmp_path / "out").exit_code == 0
     assert "held nobody out" in error_of(coterie("adapt", tmp_path / "out"))
-    assert "with save_server on" in error_of(coterie("adapt", tmp_path / "out", tmp_path / "tiny.yaml"))
+    assert "with save_server on: continue the run with coterie resume" in error_of(
+        coterie("adapt", tmp_path / "out", tmp_path / "tiny.yaml")
+    )
 
 
 def test_a_method_that_fails_for_newcomers_spoils_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,4 +311,6 @@ def test_a_method_that_fails_for_newcomers_spoils_nothing(tmp_path: Path, monkey
     done = coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "newcomers with labels: no room" in done.stdout
+    remarks = json.loads((tmp_path / "out/newcomers/summary.json").read_text())["remarks"]
+    assert "ditto, seed 0: newcomers with labels: no room" in remarks
     assert [row["algorithm"] for row in newcomers_of(tmp_path / "out/newcomers")] == ["local"]
