@@ -432,6 +432,8 @@ def _print_result(console: Console, result: Any) -> None:
     if result.newcomers:
         console.print()
         console.print(result.newcomers_table())
+    for remark in result.remarks:
+        console.print(escape(remark), highlight=False, soft_wrap=True)
     console.print(f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True)
     if result.diverged:
         raise CoterieError(f"not every run reached its end: {'; '.join(result.diverged)}")

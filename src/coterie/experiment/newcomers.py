@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -71,26 +71,10 @@ def training_of(config: Config, job: Job) -> TrainingSettings:
     return replace(job.system.training, **{key: getattr(settings(own), key) for key in own.model_fields_set})
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """What happened to the newcomers of one job: their table, and lines about what could not be done.
-
-    Attributes
-    ----------
-    table : DataFrame
-        One value a row, with the columns ``NEWCOMERS``.
-    remarks : tuple of str
-        Newcomers that failed, and ways of joining that the method has not or for which it lacks something.
-    """
-
-    table: pd.DataFrame
-    remarks: tuple[str, ...]
-
-
 def take_in(
     experiment: Experiment, job: Job, trained: Trained, newcomers: Federation, directory: NewcomersDirectory
-) -> Arrival:
-    """Let the newcomers join what a job has trained; their table and their models go into ``directory``.
+) -> None:
+    """Let the newcomers join what a job has trained; their table, their models and remarks go into ``directory``.
 
     Raises
     ------
@@ -118,7 +102,6 @@ def take_in(
             directory.save_models(*job.key, labelled, admitted.names, admitted.models.tensors)
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(NEWCOMERS))
     directory.write(*job.key, table, remarks)
-    return Arrival(table, tuple(remarks))
 
 
 def _rows(job: Job, newcomers: Federation, labelled: bool, admitted: Admitted) -> Iterator[tuple[object, ...]]:

@@ -27,6 +27,8 @@ class Result:
         Runs in which every client failed; their rounds before that are kept.
     newcomers : list of dict
         One row a system and a way of joining, as in ``newcomers/summary.json``; empty where nobody was held out.
+    remarks : tuple of str
+        What could not be done for newcomers, and why.
     """
 
     directory: Path
@@ -34,6 +36,7 @@ class Result:
     name: str
     diverged: tuple[str, ...] = ()
     newcomers: list[dict[str, Any]] = field(default_factory=list)
+    remarks: tuple[str, ...] = ()
 
     def table(self) -> Table:
         """The rows as a table for a terminal."""

@@ -52,6 +52,7 @@ class Session:
         with self.display, listening(self._stopping) as self.stop:
             count, threads = how_many(self.experiment, len(left)) if left else (1, 1)
             self.display.start(len(plan) - len(left), count, self.directory.path)
+            self._name_newcomers()
             try:
                 self._carry_out(left, count, threads)
             except BaseException:
@@ -70,11 +71,14 @@ class Session:
             labels={system.key: system.label for system in plan.systems},
         )
         self.directory.write_summary(rows)
-        newcomers = self._newcomers(task) if config.newcomers is not None and config.newcomers.clients else []
-        return Result(self.directory.path, rows, config.name, tuple(self.record.diverged), newcomers)
+        diverged = tuple(self.record.diverged)
+        if config.newcomers is None or not config.newcomers.clients:
+            return Result(self.directory.path, rows, config.name, diverged)
+        newcomers, remarks = self._newcomers(task)
+        return Result(self.directory.path, rows, config.name, diverged, newcomers, tuple(remarks))
 
-    def _newcomers(self, task: Task) -> list[dict[str, Any]]:
-        """The summary of the newcomers of all jobs, written and returned."""
+    def _newcomers(self, task: Task) -> tuple[list[dict[str, Any]], list[str]]:
+        """The summary of the newcomers of all jobs and what could not be done, written and returned."""
         plan, folder = self.experiment.plan, NewcomersDirectory(self.directory.newcomers)
         rows = summarise_newcomers(
             folder.read([job.key for job in plan]),
@@ -82,14 +86,22 @@ class Session:
             reference=plan.reference.key,
             labels={system.key: system.label for system in plan.systems},
         )
-        folder.write_summary(rows, folder.remarks([job.key for job in plan]))
+        remarks = folder.remarks([job.key for job in plan])
+        folder.write_summary(rows, remarks)
         for job in plan:
             if not folder.table(*job.key).exists() and self.directory.server(*job.key).exists():
                 self.display.warn(
                     f"the newcomers of {job.system.label}, seed {job.seed}, are missing in {folder.path}: "
                     f"coterie adapt {self.directory.path} gives them again"
                 )
-        return rows
+        return rows, remarks
+
+    def _name_newcomers(self) -> None:
+        """Who is held out with the first seed."""
+        first = self.experiment.config.seeds[0]
+        if (newcomers := self.experiment.newcomers(first)) is not None:
+            names = f"{', '.join(newcomers.names[:8])}{' ...' if len(newcomers.names) > 8 else ''}"
+            self.display.say(escape(f"held out as newcomers with seed {first}: {names}"))
 
     def _carry_out(self, jobs: list[Job], count: int, threads: int) -> None:
         """The jobs, in this process or in several."""
@@ -149,7 +161,6 @@ class Session:
     def finished(self, job: Job, closing: Closing) -> None:
         """Traffic by client and history; only then the job counts as finished."""
         self._note_traffic(job, closing)
-        self._note_arrival(job, closing)
         self._write()
         self.record.finish(job.key)
         reference = self._reference(job)
@@ -195,13 +206,6 @@ class Session:
             metric, values = f"bytes_{direction}:{kind}", rows["bytes"].to_numpy()
             key = (*job.key, closing.round)
             self.history.add_clients(*key, "", opening.names, opening.n, metric, values, phase=str(phase))
-
-    def _note_arrival(self, job: Job, closing: Closing) -> None:
-        """Newcomers that failed, and ways of joining that a method has not."""
-        if closing.arrival is None:
-            return
-        for remark in closing.arrival.remarks:
-            self.display.say(escape(f"{job.system.label} seed {job.seed}: {remark}"))
 
     def _stopping(self) -> None:
         self.display.say("Finishing this round, then saving. Press Ctrl-C again to stop at once.")

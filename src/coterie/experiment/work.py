@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.engines import Diverged, RoundReport, Simulation, Trained, checkpoint
 from coterie.errors import CoterieError
-from coterie.experiment.newcomers import Arrival, take_in
+from coterie.experiment.newcomers import take_in
 from coterie.experiment.plan import Job
 from coterie.runs import NewcomersDirectory, RunDirectory, save_models, save_relations
 
@@ -62,14 +62,11 @@ class Closing:
         The last round, and the one that is reported.
     traffic : DataFrame
         All bytes by client, phase, direction and kind.
-    arrival : Arrival or None
-        What became of the newcomers, where some were held out.
     """
 
     round: int
     report: int
     traffic: pd.DataFrame
-    arrival: Arrival | None = None
 
 
 class Observer(Protocol):
@@ -128,8 +125,7 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
         if newcomers is not None:
             observer.saving(job)
             checkpoint.save(path, simulation)  # so that a kill costs no round
-            arrival = take_in(experiment, job, trained, newcomers, NewcomersDirectory(directory.newcomers))
-            closing = replace(closing, arrival=arrival)
+            take_in(experiment, job, trained, newcomers, NewcomersDirectory(directory.newcomers))
     observer.finished(job, closing)
     path.unlink(missing_ok=True)
     return True

@@ -27,7 +27,8 @@ def newcomers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         title="Newcomers: mean absolute error" if regression else "Newcomers: accuracy",
         caption=(
             f"Means over {max((row['newcomers'] for row in rows), default=0)} newcomers{over}, on arrival and after "
-            "epochs on their own data. Gain and PTR: at the last epoch, against as many epochs alone (LOCAL)."
+            "epochs on their own data; the server is that of the last round. Gain and PTR: at the last epoch, "
+            "against as many epochs alone (LOCAL)."
         ),
         title_justify="left",
         caption_justify="left",
@@ -37,7 +38,15 @@ def newcomers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         show_edge=False,
     )
     for number, header in enumerate(
-        ("System", "Labels", "Arrival", *map(str, shown), "Gain" if regression else "Gain\n(points)", "PTR", "Received")
+        (
+            "System",
+            "Labels",
+            "On\narrival",
+            *(f"{epoch}\nepochs" for epoch in shown),
+            "Gain" if regression else "Gain\n(points)",
+            "PTR",
+            "Received",
+        )
     ):
         table.add_column(header, justify="left" if number < 2 else "right", no_wrap=number > 1)
     for row in rows:
