@@ -120,8 +120,8 @@ def adapt(
     remarks += folder.remarks(keys)
     if newcomers is not None and dict(stored_config(directory))["federation"]["source"] == config.federation.source:
         remarks.append(
-            f"newcomers and members are drawn from {config.federation.source}: some test examples may have been trained "
-            "on; for a fair test hold clients out"
+            f"newcomers and members are drawn from {config.federation.source}: some test examples may have been "
+            "trained on; for a fair test hold clients out"
         )
     folder.write_summary(rows, remarks)
     if not rows:
