@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from cli_helpers import TINY, coterie, error_of, rows_of
+from cli_helpers import TINY, assert_same_run, coterie, error_of, rows_of
 from safetensors.torch import load_file
 
 import coterie as package
@@ -288,6 +288,25 @@ def test_members_never_asked(tmp_path: Path) -> None:
     done = coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "no member has uploaded a model yet" in " ".join(done.stdout.split())
+
+
+def test_a_run_killed_while_newcomers_join_repeats_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coterie.experiment import work
+
+    def killed(*_: Any) -> None:
+        raise MemoryError("killed")
+
+    (tmp_path / "with.yaml").write_text(WITH)
+    assert coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "whole").exit_code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "take_in", killed)
+        assert coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "out").exit_code == 1
+    assert (tmp_path / "out/checkpoints/local/seed0.pt").exists()
+    assert coterie("resume", tmp_path / "out").exit_code == 0
+    for name in ("local", "ditto"):
+        one, other = (pd.read_csv(tmp_path / folder / f"newcomers/{name}/seed0.csv") for folder in ("whole", "out"))
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
 def test_a_run_without_server(tmp_path: Path) -> None:
