@@ -156,8 +156,7 @@ class FedeRiCo(Algorithm):
         """w_ij ~ Pi_ij exp(-sum_s l(phi_j)) with Pi = w of the round before; then w_ij grad f_i(phi_j) for every j."""
         if len(phi.lead) == 1:  # a federation of one
             phi = stack_candidates([phi])
-        everyone = torch.arange(site.K, device=site.n.device).expand(site.k, -1)
-        w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)), everyone)
+        w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)))
         gradients = [site.gradient(phi.candidate(j), "train") * w[:, j] for j in range(site.K)]
         return {"gradient": stack_candidates(gradients)}
 
@@ -172,8 +171,8 @@ class FedeRiCo(Algorithm):
         n = site.n.to(mean_loss).unsqueeze(1)
         return n * mean_loss / (self.tau if self.loss_scale == "tempered" else 1.0)
 
-    def observe(self, site: Site, losses: Tensor, index: Tensor) -> Tensor:
-        """Note the losses ``(k, c)`` of the models ``index``, bring L^ up to date, and return w_i., ``(k, K)``."""
+    def observe(self, site: Site, losses: Tensor, index: Tensor | None = None) -> Tensor:
+        """Note the losses ``(k, c)`` of the models ``index`` (of all), bring L^ up to date, return w_i., ``(k, K)``."""
         site.tracked, site.last, site.observed = track_losses(
             site.tracked, site.last, site.observed, losses, index, self.beta if self.tracking == "ema" else None
         )

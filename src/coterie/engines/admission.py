@@ -63,23 +63,26 @@ class Admission(Simulation):
     ) -> None:
         check_fit(trained, federation)
         check_method(trained, algorithm, settings.seed)
-        training = replace(settings.training, schedule=Schedule())
+        training, self._trained = replace(settings.training, schedule=Schedule()), trained
         super().__init__(federation, algorithm, model, replace(settings, training=training, absent={}))
+        self._members = len(trained.names)
+        self.ledger = Ledger((*trained.names, *self.names))
+        self.round = trained.round
+        self.context = replace(self.context, roster=self._members)
+        self._labelled = True
+
+    def _serve(self) -> None:
+        """The server as the members' last round has left it."""
+        trained = self._trained
+        self._server = self._server_for(trained.names, trained.n)
+        self._server.unlabelled_newcomers, self._server.round = trained.unlabelled_newcomers, trained.round
+        self.algorithm.setup(self._server)
+        if not self._store.values.keys() <= trained.server.keys():
+            raise CoterieError(f"the saved server of {self.algorithm.name} is not whole: run the experiment again")
         shapes = {name: list(shape) for name, shape in self.stack.layout.shapes.items()}
         if shapes != trained.model:
             raise CoterieError("the model is not the one that was trained: give the configuration of that run")
-        self._members = len(trained.names)
-        self.ledger = Ledger((*trained.names, *self.names))
-        self._store.values.clear()
-        self._server = self._server_for(trained.names, trained.n)
-        self._server.unlabelled_newcomers = trained.unlabelled_newcomers
-        algorithm.setup(self._server)
-        if not self._store.values.keys() <= trained.server.keys():
-            raise CoterieError(f"the saved server of {algorithm.name} is not whole: run the experiment again")
         checkpoint.restore_server(self._store.values, trained.server, self.stack.layout)
-        self.round = self._server.round = trained.round
-        self.context = replace(self.context, roster=self._members)
-        self._labelled = True
 
     def admit(self, *, labelled: bool, epochs: int) -> Admitted | None:
         """Let all newcomers in; those with labels learn for ``epochs`` epochs.

@@ -76,8 +76,12 @@ class Simulation(Engine):
             self.stack, objective_of(federation.task), settings.training, settings.seed, settings.rounds,
             federation.task, federation.classes, self.K,
         )  # fmt: skip
-        self._server = self._server_for(self.names, federation.train.n)
-        algorithm.setup(self._server)
+        self._serve()
+
+    def _serve(self) -> None:
+        """The server as it is before the first round."""
+        self._server = self._server_for(self.names, self.federation.train.n.cpu())
+        self.algorithm.setup(self._server)
 
     def _server_for(self, names: tuple[str, ...], n: Tensor) -> Server:
         """A server without state for clients with ``n: (K,)`` training examples."""

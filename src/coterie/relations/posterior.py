@@ -37,7 +37,7 @@ def heaviest(w: Tensor, negligible: float) -> tuple[Tensor, Tensor]:
 
 
 def track_losses(
-    tracked: Tensor, last: Tensor, observed: Tensor, losses: Tensor, index: Tensor, beta: float | None
+    tracked: Tensor, last: Tensor, observed: Tensor, losses: Tensor, index: Tensor | None, beta: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Note the losses of a round; models not evaluated in it count with their last loss.
 
@@ -46,7 +46,7 @@ def track_losses(
         last: ``(k, K)`` the loss at each model's last evaluation.
         observed: ``(k, K)`` whether there was one.
         losses: ``(k, c)`` this round's losses.
-        index: ``(k, c)`` the models that they are of.
+        index: ``(k, c)`` the models that they are of; None stands for all K in their order.
         beta: weight of the last loss in ``L^ <- (1 - beta) L^ + beta l``, where a model's first loss is taken whole;
             None accumulates, ``L^ <- L^ + l``.
 
@@ -55,8 +55,8 @@ def track_losses(
 
     Source: FedeRiCo, Algorithm 1 (moving average) and its E-step unrolled (accumulated).
     """
-    last = last.scatter(1, index, losses)
-    seen = observed.scatter(1, index, True)
+    last = losses if index is None else last.scatter(1, index, losses)
+    seen = torch.ones_like(observed) if index is None else observed.scatter(1, index, True)
     if beta is None:
         return torch.where(seen, tracked + last, tracked), last, seen
     moved = (1.0 - beta) * tracked + beta * last

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from coterie.runs.table import UNDEFINED
+from coterie.runs.table import UNDEFINED, plain_table
 
 LANDMARKS = (1, 5, 20)
 """Epochs that get a column, as far as there are so many, beside the last one."""
@@ -23,19 +22,11 @@ def newcomers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     shown = sorted({epoch for epoch in LANDMARKS if epoch < epochs} | ({epochs} if epochs else set()))
     seeds = max((len(row["seeds"]) for row in rows), default=1)
     over = f", ± over {seeds} seeds" if seeds > 1 else ""
-    table = Table(
-        title="Newcomers: mean absolute error" if regression else "Newcomers: accuracy",
-        caption=(
-            f"Means over {max((row['newcomers'] for row in rows), default=0)} newcomers{over}, on arrival and after "
-            "epochs on their own data; the server is that of the last round. Gain and PTR: at the last epoch, "
-            "against as many epochs alone (LOCAL)."
-        ),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
+    count = max((row["newcomers"] for row in rows), default=0)
+    table = plain_table(
+        "Newcomers: mean absolute error" if regression else "Newcomers: accuracy",
+        f"Means over {count} newcomers{over}, on arrival and after epochs on their own data; the server is that of the "
+        "last round. Gain and PTR: at the last epoch, against as many epochs alone (LOCAL).",
     )
     for number, header in enumerate(
         (

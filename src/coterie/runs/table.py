@@ -46,16 +46,7 @@ def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
     """
     regression = any("mae_mean" in row for row in rows)
     columns = _columns(rows, regression)
-    table = Table(
-        title=title,
-        caption=_caption(rows, regression),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )
+    table = plain_table(title, _caption(rows, regression))
     table.add_column("System", min_width=10, overflow="fold")
     for column in columns:
         table.add_column(column.header, justify="right", no_wrap=True)
@@ -68,6 +59,20 @@ def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
             cells.append(Text(text, style="bold" if wins and not _exempt(column, row) else ""))
         table.add_row(*cells)
     return table
+
+
+def plain_table(title: str | None, caption: str | Text) -> Table:
+    """Return a table without edges, with what stands above and below it."""
+    return Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
 
 
 def _columns(rows: Sequence[Row], regression: bool) -> list[_Column]:
