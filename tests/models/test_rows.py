@@ -70,11 +70,70 @@ def test_shape_and_size() -> None:
 def test_parts() -> None:
     theta = models()
     assert set(theta["head"].tensors) == {"b", "s"}
-    assert set(theta["body"].tensors) == {"w"}
-    assert set(theta["all"].tensors) == {"w", "b", "s"}
+    assert set(theta["body"].tensors) == {"w", "mean", "count", "flag"}
+    assert set(theta["all"].tensors) == {"w", "b", "s", "mean", "count", "flag"}
     assert theta["head"].d + theta["body"].d == theta.d
-    with pytest.raises(KeyError, match="head, body and all"):
-        theta["tail"]
+    for word in ("tail", "last", "last one", "before 2"):
+        with pytest.raises(KeyError, match="head, body, last N, before last N and all"):
+            theta[word]
+
+
+def layered() -> Models:
+    """Two linear layers with a normalisation between them."""
+    names = ("0.weight", "0.bias", "1.weight", "2.weight", "2.bias")
+    shapes = {name: torch.Size([2]) for name in (*names, "1.mean", "3.count")}
+    own = Layout(names, ("1.mean", "3.count"), shapes, frozenset({"2.weight", "2.bias"}))
+    return Models(own, {name: torch.randn(3, 2, dtype=torch.float64) for name in shapes})
+
+
+def test_parts_by_layers() -> None:
+    theta = layered()
+    assert theta.layout.layers == ("0", "1", "2")
+    assert set(theta["last 1"].tensors) == {"2.weight", "2.bias"}
+    assert set(theta["last 2"].tensors) == {"1.weight", "1.mean", "2.weight", "2.bias"}
+    assert set(theta["before last 2"].tensors) == {"0.weight", "0.bias", "3.count"}
+    assert set(theta["body"].tensors) == {"0.weight", "0.bias", "1.weight", "1.mean", "3.count"}
+
+
+@pytest.mark.parametrize(("nothing", "everything"), [("last 0", "before last 0"), ("before last 9", "last 9")])
+def test_a_part_without_parameters_still_has_rows(nothing: str, everything: str) -> None:
+    theta, other = layered(), layered()
+    empty = theta[nothing]
+    assert (len(empty), empty.d, empty.bytes_per_row()[0]) == (3, 0, 0)
+    assert empty.finite().all()
+    assert empty.mixed(torch.ones(2, 3)).lead == (2,)
+    assert torch.equal(theta[everything].flat(), theta.flat())
+    assert torch.equal(theta.with_part(nothing, other[nothing]).flat(), theta.flat())
+    assert torch.equal(theta.with_part(everything, other[everything]).flat(), other.flat())
+
+
+def test_with_part_leaves_both_as_they_are() -> None:
+    theta, other = layered(), layered()
+    before = theta.flat()
+    joined = theta.with_part("body", other["body"])
+    assert torch.equal(joined["body"].flat(), other["body"].flat())
+    assert torch.equal(joined["head"].flat(), theta["head"].flat())
+    joined.tensors["0.weight"].zero_()
+    assert torch.equal(theta.flat(), before)
+    assert (other.tensors["0.weight"] != 0).all()
+
+
+def candidates(shared: bool) -> tuple[Models, Tensor]:
+    bank = models(4)
+    index = torch.arange(4).expand(3, 4) if shared else torch.tensor([[0, 1, 3, 2], [2, 2, 1, 0], [3, 1, 0, 2]])
+    if shared:
+        made = Models(bank.layout, {name: t.expand(3, *t.shape) for name, t in bank.tensors.items()})
+    else:
+        made = Models(bank.layout, {name: t[index] for name, t in bank.tensors.items()})
+    return made, bank.flat()[index]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_candidates_are_blended_and_multiplied_row_by_row(shared: bool) -> None:
+    made, flat = candidates(shared)
+    weights, row = torch.rand(3, 4, dtype=torch.float64), models(3, seed=5)
+    torch.testing.assert_close(made.blended(weights).flat(), (weights.unsqueeze(-1) * flat).sum(1), **EXACT)
+    torch.testing.assert_close(made.dots(row), (flat * row.flat().unsqueeze(1)).sum(-1), **EXACT)
 
 
 def test_assigning_a_part_copies_it() -> None:
@@ -83,7 +142,7 @@ def test_assigning_a_part_copies_it() -> None:
     theta["head"] = other["head"]
     assert equal(theta["head"], other["head"])
     assert torch.equal(theta.tensors["w"], before.tensors["w"])
-    assert torch.equal(theta.tensors["mean"], before.tensors["mean"])
+    assert torch.equal(theta.tensors["mean"], before.tensors["mean"])  # of the body
     other.tensors["b"].zero_()
     assert not (theta.tensors["b"] == 0).all()
     theta["body"] = models(1, seed=2)["body"]  # one row for all

@@ -310,3 +310,76 @@ def test_a_step_returns_its_own_models() -> None:
         theta = step.update(theta, site.gradient(theta, step))
         seen.add(id(theta))
     assert len(seen) == 1
+
+
+def test_two_models_of_one_loop_have_two_optimisers() -> None:
+    """Interleaved in one loop or trained in two loops of their own: the same."""
+    stack = stack_of("mlp", "stacked")
+    site = site_of(stack, MOMENTUM)
+    a, b = stack.initial(1, site.k, distinct=True), stack.initial(50, site.k, distinct=True)
+    one, other = a, b
+    for step in site.steps():
+        one = step.update(one, site.gradient(one, step))
+        other = step.update(other, site.gradient(other, step), "other")
+    assert_same(one, site.fit(a).models, **EXACT)
+    assert_same(other, site.fit(b).models, **EXACT)
+
+
+def test_a_part_alone_can_be_updated() -> None:
+    stack = stack_of("mlp", "stacked")
+    site = site_of(stack, MOMENTUM)
+    start = stack.initial(1, site.k, distinct=True)
+    theta = start
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step)["head"])
+    assert_same(theta, site.fit(start, only="head").models, **EXACT)
+
+
+def test_a_shift_moves_the_active_rows_and_nothing_else() -> None:
+    stack = stack_of("mlp", "stacked")
+    site = site_of(stack, MOMENTUM)
+    start = stack.initial(1, site.k, distinct=True)
+    before, moved = start.flat(), start
+    last = None
+    for step in site.steps():
+        change = start[step.rows] * 0.0 + 1.0
+        moved, last = step.shift(moved, change), step
+    assert last is not None
+    torch.testing.assert_close(moved.flat(), before + site.fit(start).steps[:, None], rtol=0, atol=1e-12)
+    assert torch.equal(start.flat(), before)
+
+
+def test_weights_of_examples_multiply_their_losses() -> None:
+    """A weight of 0 is as good as other data; of 2 for all, as twice the learning rate."""
+    stack, plain = stack_of("mlp", "stacked"), TrainingSettings(epochs=2, batch_size=B, lr=0.1)
+    site = site_of(stack, plain)
+    start = stack.initial(1, site.k, distinct=True)
+    everything = torch.full((int(site.n.sum()),), 2.0, dtype=torch.float64)
+    assert_same(site.fit(start, weights=everything).models, site.fit(start, lr=0.2).models, **EXACT)
+    some = torch.rand(len(everything), dtype=torch.float64)
+    fitted = site.fit(start, weights=some).models
+    alone = site_of(stack, plain)
+    row = int(site.n.argmax())
+    alone.clients, alone.names = alone.clients[[row]], (site.names[row],)
+    alone.train = site.train.select([row])
+    begin = int(site.train.offsets[row])
+    mine = alone.fit(start[[row]], weights=some[begin : begin + int(site.n[row])]).models
+    assert_same(fitted[[row]], mine, **EXACT)
+    assert not torch.allclose(fitted.flat(), site.fit(start).models.flat())
+
+
+def test_losses_of_examples_and_their_means() -> None:
+    stack = stack_of("mlp", "stacked")
+    site = site_of(stack, MOMENTUM)
+    models = stack.initial(1, site.k, distinct=True)
+    losses = site.example_losses("train", models)
+    assert losses.shape == (int(site.n.sum()),)
+    counted = site.n > 0
+    torch.testing.assert_close(site.per_client(losses)[counted], site.loss("train", models)[counted], **EXACT)
+    for row in range(site.k):
+        inputs, targets = site.train.client(row)
+        with torch.no_grad():
+            outputs = module_of(stack, models, row).eval()(inputs.double())
+        begin = int(site.train.offsets[row])
+        expected = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+        torch.testing.assert_close(losses[begin : begin + len(targets)], expected, **EXACT)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from coterie.contract import GlobalModel, Predictor, Site, register
+from coterie.contract import Anchored, Claims, GlobalModel, Limit, Predictor, Site, register, unchanged
 from coterie.models import Models
 
 
@@ -23,6 +23,15 @@ class Ditto(GlobalModel):
     title: ClassVar[str] = "Ditto"
     paper: ClassVar[str] = "Li et al., ICML 2021"
     evaluated: ClassVar[str] = "personal model after local training"
+    claims: ClassVar[Claims] = Claims(
+        limits=(Limit({"lambda": 0.0}, "local"), Limit({}, "fedavg", state="w")),
+        objective={
+            "w": unchanged,
+            "theta": lambda at: at.algorithm.lambda_ / 2 * at.squared_distance("w"),
+        },
+        anchored=Anchored(lambda lr: {"lambda": 1 / lr}, "w"),
+        alone={"lambda": 0.0},
+    )
 
     lambda_: float = 1.0
     personal_epochs: int | None = None

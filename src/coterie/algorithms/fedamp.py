@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, mixture, register
+from coterie.contract import Algorithm, Anchored, Claims, Limit, Predictor, Server, Site, broadcast, mixture, register
 from coterie.models import Models
 from coterie.relations import attention, cross_distances, squared_distances, with_newcomer
 
@@ -27,6 +27,13 @@ class FedAMP(Algorithm):
     name: ClassVar[str] = "fedamp"
     title: ClassVar[str] = "FedAMP"
     paper: ClassVar[str] = "Huang et al., AAAI 2021"
+    claims: ClassVar[Claims] = Claims(
+        toy={"lambda": 0.7, "alpha": 0.4},
+        limits=(Limit({"lambda": 0.0}, "local"),),
+        objective={"theta": lambda at: at.algorithm.lambda_ / (2 * at.algorithm.alpha) * at.squared_distance("u")},
+        anchored=Anchored(lambda lr: {"lambda": 1 / lr, "alpha": 1.0}, "u"),
+        alone={"lambda": 0.0},
+    )
 
     lambda_: float = 0.1
     sigma: float = 1.0

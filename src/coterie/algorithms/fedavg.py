@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from coterie.contract import GlobalModel, Predictor, Site, register
+from coterie.contract import Claims, GlobalModel, Limit, Predictor, Site, register, unchanged
 from coterie.models import Models
 
 
@@ -21,6 +21,7 @@ class FedAvg(GlobalModel):
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "FedAvg"
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+    claims: ClassVar[Claims] = Claims(objective={"w": unchanged})
 
     def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """E epochs from the global model."""
@@ -57,3 +58,11 @@ class FedAvgFT(FineTuned, FedAvg):
 
     name: ClassVar[str] = "fedavg-ft"
     title: ClassVar[str] = "FedAvg+FT"
+    claims: ClassVar[Claims] = Claims(
+        limits=(
+            Limit({"epochs_ft": 0}, "fedavg"),
+            Limit({"epochs_ft": 0, "weights": "uniform"}, "fedavg", {"weights": "uniform"}),
+        ),
+        objective={"w": unchanged},
+        alone={"epochs_ft": 0},
+    )

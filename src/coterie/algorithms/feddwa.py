@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, register
+from coterie.contract import Algorithm, Claims, Limit, Predictor, Server, Site, Traffic, broadcast, register, unchanged
 from coterie.models import Models
 from coterie.relations import cross_distances, inverse_distance_weights
 
@@ -27,6 +27,12 @@ class FedDWA(Algorithm):
     title: ClassVar[str] = "FedDWA"
     paper: ClassVar[str] = "Liu et al., IJCAI 2023"
     evaluated: ClassVar[str] = "personal mixture after aggregation"
+    claims: ClassVar[Claims] = Claims(
+        limits=(Limit({"topk": 1, "guidance": "full_gradient"}, "local"),),
+        objective={"w": unchanged},
+        traffic=Traffic(1, 2),
+        changes={"guidance_epochs": ({}, {"guidance_epochs": 5})},
+    )
 
     guidance: Literal["epoch", "full_gradient", "last_model"] = "epoch"
     guidance_epochs: int | None = None  # the epochs of local training

@@ -9,7 +9,19 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Predictor, Server, Site, broadcast, pick, register, to_peers
+from coterie.contract import (
+    Algorithm,
+    Claims,
+    Limit,
+    Predictor,
+    Server,
+    Site,
+    Traffic,
+    broadcast,
+    pick,
+    register,
+    to_peers,
+)
 from coterie.models import Models, stack_candidates
 from coterie.relations import epsilon_greedy, heaviest, owner_shares, posterior, track_losses
 from coterie.training import adam_rows
@@ -18,6 +30,14 @@ from coterie.training.keys import generator
 NEGLIGIBLE = 1e-3
 """A model of less total weight is left as it is; a prediction leaves models out that have less than this share of
 the largest weight."""
+
+_BY_GRADIENT: dict[str, Any] = {"step": "gradient"}
+_CHANGES: dict[str, Any] = {
+    "epsilon": ({"neighbours": 1}, {"neighbours": 1, "epsilon": 1.0}),
+    "tau": ({"loss_scale": "tempered"}, {"loss_scale": "tempered", "tau": 5.0}),
+    "owner": (_BY_GRADIENT, {**_BY_GRADIENT, "owner": "sgd"}),
+    "owner_lr": (_BY_GRADIENT, {**_BY_GRADIENT, "owner_lr": 0.1}),
+}
 
 
 @register
@@ -37,6 +57,22 @@ class FedeRiCo(Algorithm):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "decentralised": {"tracking": "ema", "step": "epochs", "owner": "adam"},
         "central": {"tracking": "accumulated", "step": "gradient", "owner": "sgd"},
+    }
+    claims: ClassVar[Mapping[str, Claims]] = {
+        "decentralised": Claims(
+            limits=(Limit({"neighbours": 0, "init_models": "common"}, "local"),),
+            traffic=Traffic(0, 0, peers=lambda at: 2 * at.algorithm.neighbours, summaries=("summary",)),
+            alone={"init_models": "common"},
+            symmetric={"init_models": "common", "neighbours": 10},
+            changes=_CHANGES,
+        ),
+        "central": Claims(
+            traffic=Traffic(lambda at: at.K, lambda at: at.K, summaries=("summary",)),
+            alone={"init_models": "common", "owner_lr": 0.1},
+            symmetric={"init_models": "common"},
+            learns={"owner": "adam", "loss_scale": "mean"},
+            changes=_CHANGES,
+        ),
     }
 
     variant: Literal["decentralised", "central"] = "decentralised"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Answers, Predictor, Server, Site, register
+from coterie.contract import Algorithm, Anchored, Answers, Claims, Limit, Predictor, Server, Site, register
 from coterie.errors import CoterieError
 from coterie.models import Models
 from coterie.relations import (
@@ -29,6 +29,19 @@ from coterie.relations import (
 )
 from coterie.relations.subspaces import joint_matrix
 from coterie.training import ProxPlace
+
+_CONSTANT: dict[str, Any] = {"lambda_rule": "constant"}
+_CHANGES: dict[str, Any] = {
+    "temperature": ({"kind": "exp_cos", "topk": 0}, {"kind": "exp_cos", "topk": 0, "temperature": 1.0}),
+    "topk": ({"topk": 2}, {"topk": 3}),
+    "self_loop": ({"self_loop": False}, {"self_loop": True}),
+    "rank": ({}, {"rank": 2}),
+    "label_scale": ({}, {"label_scale": 30.0}),
+    "exact": ({"topk": 2}, {"topk": 2, "exact": True}),
+    "lambda": (_CONSTANT, {**_CONSTANT, "lambda": 0.3}),
+    "epsilon": ({"lambda_rule": "gain"}, {"lambda_rule": "gain", "epsilon": 0.1}),
+    "lambda_rule": ({"lambda_rule": "gain"}, {"lambda_rule": "exp"}),
+}
 
 
 @register
@@ -58,6 +71,26 @@ class Fedora(Algorithm):
             "prox_place": "gradient",
         },
     }  # fmt: skip
+    claims: ClassVar[Mapping[str, Claims]] = {
+        "released": Claims(
+            limits=(Limit(_CONSTANT | {"lambda": 0.0}, "local"),),
+            objective={"theta": lambda at: at.value("lambda_k") / 2 * at.squared_distance("theta_hat")},
+            anchored=Anchored(lambda lr: {**_CONSTANT, "lambda": 0.5 / lr, "factor": 2.0}, "theta_hat"),
+            alone=_CONSTANT | {"lambda": 0.0},
+            changes=_CHANGES,
+            newcomers=("attach",),
+            validation=True,
+        ),
+        "paper": Claims(
+            limits=(Limit(_CONSTANT | {"lambda": 0.0}, "local"), Limit({"alpha": 0.0, "epsilon": 0.0}, "local")),
+            objective={"theta": lambda at: at.value("lambda_k") * at.squared_distance("theta_hat")},
+            anchored=Anchored(lambda lr: {**_CONSTANT, "lambda": 0.5 / lr}, "theta_hat"),
+            alone={"epsilon": 0.0},
+            changes=_CHANGES,
+            newcomers=("attach",),
+            validation=True,
+        ),
+    }
 
     variant: Literal["released", "paper"] = "released"
     similarity: Literal["data", "parameters", "gradients", "random"] = "data"

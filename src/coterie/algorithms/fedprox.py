@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coterie.algorithms.fedavg import FineTuned
-from coterie.contract import GlobalModel, Site, register
+from coterie.contract import Claims, GlobalModel, Limit, Site, register
 from coterie.models import Models
 from coterie.training import ProxPlace
 
@@ -20,6 +20,11 @@ class FedProx(GlobalModel):
     name: ClassVar[str] = "fedprox"
     title: ClassVar[str] = "FedProx"
     paper: ClassVar[str] = "Li et al., MLSys 2020"
+    claims: ClassVar[Claims] = Claims(
+        limits=(Limit({"mu": 0.0}, "fedavg"),),
+        objective={"w": lambda at: at.algorithm.mu / 2 * at.squared_distance("w")},
+        alone={"mu": 0.0},
+    )
 
     mu: float = 1.0
     prox_place: ProxPlace = "gradient"
@@ -41,3 +46,8 @@ class FedProxFT(FineTuned, FedProx):
 
     name: ClassVar[str] = "fedprox-ft"
     title: ClassVar[str] = "FedProx+FT"
+    claims: ClassVar[Claims] = replace(
+        FedProx.claims,
+        limits=(Limit({"mu": 0.0}, "fedavg-ft"), Limit({"epochs_ft": 0}, "fedprox")),
+        alone={"mu": 0.0, "epochs_ft": 0},
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from coterie.contract import Algorithm, Site, register
+from coterie.contract import Algorithm, Claims, Site, Traffic, register, unchanged
 
 
 @register
@@ -16,6 +16,7 @@ class Local(Algorithm):
 
     name: ClassVar[str] = "local"
     title: ClassVar[str] = "LOCAL"
+    claims: ClassVar[Claims] = Claims(traffic=Traffic(0, 0), objective={"theta": unchanged})
 
     def local_update(self, site: Site) -> Mapping[str, Any]:
         """E epochs of mini-batches from the client's own model."""

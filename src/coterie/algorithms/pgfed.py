@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Server, Site, broadcast, mixture, register
+from coterie.contract import Algorithm, Claims, Limit, Server, Site, Traffic, broadcast, mixture, register
 from coterie.models import Models
 from coterie.relations import normalised
 
@@ -27,6 +27,14 @@ class PGFed(Algorithm):
     name: ClassVar[str] = "pgfed"
     title: ClassVar[str] = "PGFed"
     paper: ClassVar[str] = "Luo et al., ICCV 2023"
+    claims: ClassVar[Claims] = Claims(
+        toy={"mu": 0.5},
+        limits=(Limit({"mu": 0.0}, "fedavg", state="w"),),
+        objective={"theta": lambda at: at.along("auxiliary")},
+        first_traffic=Traffic(1, 2),
+        traffic=Traffic(3, 2, summaries=("meta", "summary")),
+        alone={"mu": 0.0},
+    )
 
     mu: float = 0.05
     lr_alpha: float = 0.01  # eta_2
@@ -141,6 +149,11 @@ class PGFedMo(PGFed):
 
     name: ClassVar[str] = "pgfedmo"
     title: ClassVar[str] = "PGFedMo"
+    claims: ClassVar[Claims] = replace(
+        PGFed.claims,
+        limits=(*PGFed.claims.limits, Limit({"beta": 0.0}, "pgfed")),
+        objective={"theta": lambda at: at.along("g")},
+    )
 
     beta: float = 0.5
 

@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from coterie.contract.claims import Claims
+from coterie.contract.options import option
 from coterie.contract.payload import broadcast
 from coterie.contract.predictor import Predictor
 from coterie.contract.server import Server
 from coterie.contract.site import Site
 from coterie.errors import CoterieError
+from coterie.training import TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,12 @@ class Algorithm:
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
+    cites: ClassVar[str] = ""  # its entry in references.bib
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     evaluated: ClassVar[str] = "own model after local training"
+    deviations: ClassVar[tuple[str, ...]] = ()  # from the paper and from its authors' code, a sentence each
+    plain_sgd: ClassVar[bool] = False  # whether momentum, weight decay and Adam would make its server update wrong
+    claims: ClassVar[Claims | Mapping[str, Claims]] = Claims()  # by variant, where variants differ
 
     def __post_init__(self) -> None:
         variant = getattr(self, "variant", None)
@@ -50,9 +57,25 @@ class Algorithm:
             value = getattr(self, option)
             raise CoterieError(f"{self.name}.{option.rstrip('_')} must be {rule}, not {value!r}")
 
+    def check_training(self, training: TrainingSettings) -> None:
+        """Refuse settings of local training under which the method would be another, with ``CoterieError``."""
+        if self.plain_sgd and (training.optimizer != "sgd" or training.momentum or training.weight_decay):
+            raise CoterieError(
+                f"algorithm {self.name} needs plain SGD, because its server takes the way that clients have gone for a "
+                "sum of gradients; give its entry a training of its own: "
+                "{optimizer: sgd, momentum: 0, weight_decay: 0}"
+            )
+
     def options(self) -> dict[str, Any]:
         """Every hyper-parameter with its value; a trailing underscore (``lambda_``) is dropped."""
         return {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def claims_of(cls, variant: str | None = None) -> Claims:
+        """What the method, or one of its variants, claims about itself."""
+        if isinstance(cls.claims, Claims):
+            return cls.claims
+        return cls.claims[variant or next(iter(cls.variants))]
 
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
@@ -113,7 +136,7 @@ class Algorithm:
 class GlobalModel(Algorithm):
     """Shared by methods that average one global model w: ``server.w``, one row, is what everyone predicts with."""
 
-    weights: str = "samples"
+    weights: str = option("samples", "samples: p_k proportional to n_k; uniform: all clients count the same")
     evaluated: ClassVar[str] = "global model after aggregation"
 
     def check(self) -> None:

@@ -14,7 +14,13 @@ from coterie.contract.algorithm import Algorithm
 from coterie.errors import CoterieError, find_attribute
 
 _REGISTERED: dict[str, type[Algorithm]] = {}
+_ALIASES: dict[str, tuple[str, str]] = {}
 A = TypeVar("A", bound=type[Algorithm])
+
+
+def alias(name: str, algorithm: str, variant: str) -> None:
+    """Let ``name`` stand for a variant of an algorithm."""
+    _ALIASES[name] = (algorithm, variant)
 
 
 def register(algorithm: A) -> A:
@@ -46,6 +52,7 @@ def available_algorithms() -> dict[str, type[Algorithm]]:
 def algorithm_class(name: str) -> type[Algorithm]:
     """The class registered as ``name``, or the one at ``module:Class``; ``CoterieError`` with the nearest name."""
     known = available_algorithms()
+    name = _ALIASES.get(name, (name, ""))[0]
     if name in known:
         return known[name]
     if ":" in name:
@@ -53,7 +60,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
         if not (isinstance(found, type) and issubclass(found, Algorithm)):
             raise CoterieError(f"'{name}' is not a subclass of coterie.Algorithm")
         return found
-    near = get_close_matches(name, known, 1)
+    near = get_close_matches(name, [*known, *_ALIASES], 1)
     hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(known)}"
     raise CoterieError(f"algorithm '{name}' is unknown; {hint}")
 
@@ -64,6 +71,8 @@ def make_algorithm(name: str, variant: str | None = None, **options: Any) -> Alg
     Raises ``CoterieError`` for an unknown name or option (with the nearest valid one) or a wrong value.
     """
     cls = algorithm_class(name)
+    if name in _ALIASES and variant is None:
+        variant = _ALIASES[name][1]
     known = {f.name.rstrip("_"): f for f in fields(cls)}
     if variant is not None:
         if "variant" not in known:

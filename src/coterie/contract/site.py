@@ -27,6 +27,7 @@ from coterie.training import (
     hits,
     means,
     own_steps,
+    per_example,
 )
 from coterie.training.keys import client_keys
 
@@ -157,6 +158,22 @@ class Site:
             return torch.where(data.n == 0, self._measure("train", models, name), values)
         return values
 
+    def example_losses(self, split: SplitName, models: Models) -> Tensor:
+        """The loss of every example, flat over the clients: ``(n,)`` float64, or ``(n, c)`` for ``(k, c)`` candidates.
+
+        Client i's examples are ``offsets[i] - offsets[0]`` to ``offsets[i + 1] - offsets[0]`` of the split.
+        """
+        if len(models.lead) == 2:
+            columns = [self.example_losses(split, models.candidate(c)) for c in range(models.lead[1])]
+            return torch.stack(columns, dim=1)
+        return per_example(self.context.stack, models, self.split(split), self.context.objective)
+
+    def per_client(self, values: Tensor, split: SplitName = "train") -> Tensor:
+        """The mean of ``values: (n, ...)``, flat over the clients' examples, for each client: ``(k, ...)``."""
+        data = self.split(split)
+        total = values.new_zeros(self.k, *values.shape[1:]).index_add_(0, data.owners(), values)
+        return total / data.n.to(values).clamp(min=1).view(-1, *[1] * (values.ndim - 1))
+
     def features(self, models: Models, split: SplitName = "train") -> list[Tensor]:
         """What enters the head, for each client ``(n_i, h)``."""
         data = self.split(split)
@@ -206,11 +223,15 @@ class Site:
         epochs: int | None = None,
         steps: int | None = None,
         batches: str = "train",
-        only: Literal["head", "body", "all"] = "all",
+        only: str = "all",
         lr: float | None = None,
         momentum: Models | None = None,
+        weights: Tensor | None = None,
     ) -> Fitted:
         """Train copies of ``models: (k,)`` on the training data; returns the models and the steps taken.
+
+        ``only`` names the part that is trained: ``head``, ``body``, ``last 2``, ``before last 2`` or ``all``.
+        ``weights``, flat over the clients' examples, multiply the loss of each in the mean of its batch.
 
         ``strength: (k,)`` or one number adds ``strength * (theta - anchor)`` to the gradient, or after momentum, or
         after the optimiser's step. Two fits with the same ``batches`` name in a round see the same batches. SGD's
@@ -227,7 +248,7 @@ class Site:
         return fit(
             self.context.stack, models, self.train, self._plan(batches, epochs, steps), training, rate,
             self.context.objective, dropout_keys=self._dropout_keys(batches), anchor=anchor, strength=pull,
-            prox_place=prox_place, only=only, momentum=momentum,
+            prox_place=prox_place, only=only, momentum=momentum, example_weights=weights,
         )  # fmt: skip
 
     def by_epoch(

@@ -80,6 +80,7 @@ class Simulation(Engine):
 
     def _serve(self) -> None:
         """The server as it is before the first round."""
+        self.algorithm.check_training(self.settings.training)
         self._server = self._server_for(self.names, self.federation.train.n.cpu())
         self.algorithm.setup(self._server)
 

@@ -51,7 +51,8 @@ class Statistics:
                 continue
             own = value if len(value.lead) == 1 else _addressed_to(site.clients, value, peers.get(name))
             if own is not None:
-                kept = {buffer: own.tensors[buffer] for buffer in self._initial.layout.buffers}
+                before = getattr(site, _OWN).tensors  # a part of a model has some of the buffers
+                kept = {buffer: own.tensors.get(buffer, before[buffer]) for buffer in self._initial.layout.buffers}
                 setattr(site, _OWN, Models(self._initial.layout, kept))
         return {name: _with(value, self._initial) for name, value in values.items()}
 
@@ -72,7 +73,8 @@ def _with(value: Any, buffers: Models) -> Any:
     if not isinstance(value, Models) or not value.layout.buffers:
         return value
     tensors = dict(value.tensors)
-    for name, tensor in buffers.tensors.items():
+    for name in value.layout.buffers:
+        tensor = buffers.tensors[name]
         row = tensor.unsqueeze(1) if len(value.lead) == 2 else tensor
         tensors[name] = row.expand(*value.lead, *value.layout.shapes[name])
     replaced = Models(value.layout, tensors)

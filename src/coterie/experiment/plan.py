@@ -75,7 +75,7 @@ def plan(config: Config) -> Plan:
     listed = any(entry.name == REFERENCE for entry in entries)
     if not listed:
         entries.append(AlgorithmEntry(name=REFERENCE))
-    methods = [_build(entry, position) for position, entry in enumerate(entries)]
+    methods = [_build(entry, position, settings(config.training_of(entry))) for position, entry in enumerate(entries)]
     variants = _distinct(entries, methods)
     systems = [
         System(
@@ -100,9 +100,11 @@ def settings(training: TrainingConfig) -> TrainingSettings:
     return TrainingSettings.from_dict({**values, "schedule": {"kind": schedule["rule"], **stated}})
 
 
-def _build(entry: AlgorithmEntry, position: int) -> Algorithm:
+def _build(entry: AlgorithmEntry, position: int, training: TrainingSettings) -> Algorithm:
     try:
-        return make_algorithm(entry.name, entry.variant, **entry.options)
+        method = make_algorithm(entry.name, entry.variant, **entry.options)
+        method.check_training(training)
+        return method
     except CoterieError as error:
         raise CoterieError(f"algorithms[{position}]: {error}") from error
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 Buffers = Literal["average", "local", "server"]
+NOTHING = ""  # the one parameter, of size 0, of a part that has none
 Rows = int | slice | Sequence[int] | Tensor
 
 
@@ -35,13 +36,36 @@ class Layout:
         """Number of parameters of one model."""
         return sum(self.shapes[name].numel() for name in self.parameters)
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The modules that hold parameters, in the module's own order."""
+        return tuple(dict.fromkeys(name.rpartition(".")[0] for name in self.parameters))
+
     def part(self, part: str) -> tuple[str, ...]:
-        """Names of the parameters of ``"head"``, ``"body"`` or ``"all"``."""
+        """Names of the parameters of ``"head"`` or ``"body"``, of the ``"last 2"`` layers or those ``"before last 2"``.
+
+        ``"all"`` are all. Raises ``KeyError`` for any other word.
+        """
         if part == "all":
             return self.parameters
-        if part not in ("head", "body"):
-            raise KeyError(f"a model has the parts head, body and all, not {part!r}")
-        return tuple(name for name in self.parameters if (name in self.head) == (part == "head"))
+        if part in ("head", "body"):
+            return tuple(name for name in self.parameters if (name in self.head) == (part == "head"))
+        number = part.removeprefix("before ").removeprefix("last ")
+        if not number.isdigit() or part not in (f"last {number}", f"before last {number}"):
+            raise KeyError(f"a model has the parts head, body, last N, before last N and all, not {part!r}")
+        count = len(self.layers)
+        last = self.layers[max(0, count - int(number)) :]
+        return tuple(n for n in self.parameters if (n.rpartition(".")[0] in last) == (part == f"last {number}"))
+
+    def part_buffers(self, part: str) -> tuple[str, ...]:
+        """Names of the buffers of a part: those of layers that are wholly in it; all others precede the head."""
+        if part == "all":
+            return self.buffers
+        lower = part == "body" or part.startswith("before")
+        upper = self.part({"body": "head"}.get(part, part.removeprefix("before ")))
+        below = {name.rpartition(".")[0] for name in self.parameters if name not in upper}
+        owners = {name.rpartition(".")[0] for name in upper} - below
+        return tuple(name for name in self.buffers if (name.rpartition(".")[0] in owners) != lower)
 
 
 class Models:
@@ -116,11 +140,15 @@ class Models:
         seen, not copied: ``clone`` what is kept while rows change.
         """
         if isinstance(rows, str):
-            names = self.layout.part(rows)
-            layout = replace(
-                self.layout, parameters=names, buffers=(), shapes={n: self.layout.shapes[n] for n in names}
-            )
-            return self._lend(Models(layout, {name: self.tensors[name] for name in names}))
+            names, buffers = self.layout.part(rows), self.layout.part_buffers(rows)
+            shapes = {name: self.layout.shapes[name] for name in (*names, *buffers)}
+            tensors = {name: self.tensors[name] for name in shapes}
+            if not names:  # a part without parameters still has rows
+                first = next(iter(self.tensors.values()))
+                names, shapes[NOTHING] = (NOTHING,), torch.Size([0])
+                tensors[NOTHING] = first.new_empty(*self.lead, 0, dtype=self.dtype)
+            layout = replace(self.layout, parameters=names, buffers=buffers, shapes=shapes)
+            return self._lend(Models(layout, tensors))
         index = self._index(rows)
         if self.common and not isinstance(index, slice):  # keep the one stored row shared
             count = len(index)
@@ -134,8 +162,9 @@ class Models:
         """Overwrite rows with ``values``, or with a part name that part's columns."""
         self._detach()
         if isinstance(rows, str):
-            for name in self.layout.part(rows):
-                self.tensors[name] = values.tensors[name].expand(self.tensors[name].shape).clone()
+            for name in (*self.layout.part(rows), *self.layout.part_buffers(rows)):
+                if name in values.tensors:
+                    self.tensors[name] = values.tensors[name].expand(self.tensors[name].shape).clone()
             return
         index = self._index(rows)
         self.materialise()
@@ -169,6 +198,35 @@ class Models:
         """Of the ``(k, c)`` candidates of each row those that its ``index: (k, m)`` names, ``(k, m)``."""
         rows, columns = torch.arange(len(self), device=self.device).unsqueeze(1), index.to(self.device)
         return self._map(lambda t: t[rows, columns])
+
+    def blended(self, weights: Tensor) -> Models:
+        """Of the ``(k, c)`` candidates of each row their sum with its ``weights: (k, c)``, ``(k,)``."""
+        weights = torch.as_tensor(weights, device=self.device)
+        if all(tensor.stride(0) == 0 for tensor in self.tensors.values()):  # all rows have the same candidates
+            return Models(self.layout, {name: tensor[0] for name, tensor in self.tensors.items()}).mixed(weights)
+        parts = [self._one(row).mixed(weights[row]) for row in range(len(self))]
+        return stack_rows(parts)
+
+    def dots(self, row: Models) -> Tensor:
+        """Inner products of each row's ``(k, c)`` candidates with its own ``row: (k,)``, ``(k, c)`` in float64."""
+        total = torch.zeros(self.lead, dtype=torch.float64, device=self.device)
+        for name, tensor in self.parameters():
+            own = row.tensors[name].reshape(len(self), -1, 1).double()
+            if tensor.stride(0) == 0:
+                total += (tensor[0].reshape(tensor.shape[1], -1).double() @ own.squeeze(-1).T).T
+            else:
+                total += torch.stack([(_flat(t).double() @ o).squeeze(-1) for t, o in zip(tensor, own, strict=True)])
+        return total
+
+    def _one(self, row: int) -> Models:
+        """The ``(c,)`` candidates of one row as a stack of their own."""
+        return self._seen(self._map(lambda tensor: tensor[row]))
+
+    def with_part(self, part: str, values: Models) -> Models:
+        """The same models with another head, body, ...: ``values: (k,)``, or one row for all."""
+        joined = self.clone()
+        joined[part] = values
+        return joined
 
     def with_buffers(self, other: Models, rows: Tensor) -> Models:
         """The same parameters, with the buffers of ``other: (k,)`` in the ``rows: (k,)`` bool that are true."""

@@ -3,7 +3,7 @@
 from coterie.training.batches import Batch, BatchPlan, SequentialPlan
 from coterie.training.fit import Fitted, Step, batch_gradient, fit, own_steps
 from coterie.training.losses import Objective, cross_entropy, objective_of, squared_error
-from coterie.training.measure import absolute_error, full_gradient, hits, means
+from coterie.training.measure import absolute_error, full_gradient, hits, means, per_example
 from coterie.training.owner import adam_rows
 from coterie.training.settings import ProxPlace, Schedule, TrainingSettings
 
@@ -27,5 +27,6 @@ __all__ = [
     "means",
     "objective_of",
     "own_steps",
+    "per_example",
     "squared_error",
 ]  # fmt: skip

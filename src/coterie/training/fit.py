@@ -71,11 +71,13 @@ def fit(
     prox_place: ProxPlace = "gradient",
     only: str = "all",
     momentum: Models | None = None,
+    example_weights: Tensor | None = None,
 ) -> Fitted:
     """Train rows ``models: (k,)`` on ``data`` of k clients by the batches of ``plan``; the input stays.
 
     ``strength: (k,)`` times ``theta - anchor`` is added to the gradient where an ``anchor: (k,)`` is given.
     SGD's momentum begins as ``momentum: (k,)`` where it is given, which holds it again afterwards.
+    ``example_weights``, flat over the clients' examples, multiply the loss of each example in the mean of its batch.
     """
     order = torch.from_numpy(plan.order)
     sorted_rows = bool((order == torch.arange(len(order))).all())
@@ -93,6 +95,9 @@ def fit(
     for batch in plan:
         tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
         inputs, targets = data.batch(batch.positions)
+        weights = batch.weights
+        if example_weights is not None:
+            weights = weights * example_weights[batch.positions - data.offsets[0]].to(weights)
         if fused:
             buffers = optimiser.sinks(working.tensors, names, batch.active)
             leaves = {name: tensors[name].detach().requires_grad_() for name in names}
@@ -100,11 +105,11 @@ def fit(
                 {**tensors, **leaves}, inputs, train=True, keys=step_keys(keys[: batch.active], batch.step),
                 sinks=Sinks(buffers, settings.momentum),
             )  # fmt: skip
-            torch.autograd.backward((objective(outputs, targets) * batch.weights).sum())
+            torch.autograd.backward((objective(outputs, targets) * weights).sum())
             optimiser.update_from(working.tensors, buffers)
             continue
         gradients, _ = batch_gradient(
-            stack, tensors, names, inputs, targets, batch.weights, objective,
+            stack, tensors, names, inputs, targets, weights, objective,
             sizes=batch.sizes, keys=step_keys(keys[: batch.active], batch.step),
         )  # fmt: skip
         optimiser.update(working.tensors, gradients)
@@ -138,12 +143,15 @@ class Step:
     optimiser: Optimiser
     trained: list[Models] = field(default_factory=list)  # what the steps of this loop have returned so far
     buffers: dict[str, Tensor] = field(default_factory=dict)  # batch statistics after the last gradient
+    others: dict[str, Optimiser] = field(default_factory=dict)  # further optimisers, by the name of what they train
 
-    def update(self, theta: Models, gradient: Models) -> Models:
+    def update(self, theta: Models, gradient: Models, optimiser: str = "") -> Models:
         """Apply the optimiser's step to the active rows of ``theta: (k,)`` and return the result.
 
-        ``gradient: (a,)`` holds one row for each active client and is used up. Models that an earlier step of this
-        loop returned are changed in place; any others are left as they are, and a changed copy is returned.
+        ``gradient: (a,)`` holds one row for each active client and is used up; where it has parameters of a part of
+        ``theta`` only, the others stay. Models that an earlier step of this loop returned are changed in place; any
+        others are left as they are, and a changed copy is returned. A method that trains two models in one loop gives
+        the second an ``optimiser`` of its own, by any name.
         """
         if not any(theta is known for known in self.trained) or theta.owned:
             theta = theta.clone()
@@ -153,10 +161,22 @@ class Step:
         for name in self.buffers.keys() & own.tensors.keys():
             own.tensors[name].copy_(self.buffers[name])
         gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters()}
-        self.optimiser.update(own.tensors, gradients)
+        self._optimiser(optimiser).update(own.tensors, gradients)
         if not isinstance(self.rows, slice):
             theta[self.rows] = own
         return theta
+
+    def _optimiser(self, name: str) -> Optimiser:
+        if not name:
+            return self.optimiser
+        return self.others.setdefault(name, Optimiser(self.optimiser.settings, self.optimiser.lr))
+
+    def shift(self, theta: Models, change: Models) -> Models:
+        """``theta: (k,)`` plus ``change: (a,)`` in the active rows, without any optimiser; the argument stays."""
+        moved = theta.clone()
+        moved.materialise()
+        moved[self.rows] = moved[self.rows] + change
+        return moved
 
 
 def own_steps(
@@ -173,14 +193,16 @@ def own_steps(
     """
     order = torch.from_numpy(plan.order)
     identity = bool((order == torch.arange(len(order))).all())
-    optimiser, trained = Optimiser(settings, lr), list[Models]()
+    optimiser, trained, others = Optimiser(settings, lr), list[Models](), dict[str, Optimiser]()
     _begin_with(optimiser, momentum, order)
     for batch in plan:
         everyone = identity and batch.active == len(order)
         rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
         inputs, targets = data.batch(batch.positions)
         keys = step_keys(dropout_keys[rows], batch.step)
-        yield Step(batch.step, rows, inputs, targets, batch.weights, batch.sizes, keys, optimiser, trained)
+        yield Step(
+            batch.step, rows, inputs, targets, batch.weights, batch.sizes, keys, optimiser, trained, others=others
+        )
     _give_back(optimiser, momentum, order)
 
 

@@ -59,6 +59,21 @@ def means(stack: Stack, models: Models, data: ClientData, statistics: Mapping[st
     return {name: total[back] / n for name, total in sums.items()}
 
 
+@torch.no_grad()
+def per_example(stack: Stack, models: Models, data: ClientData, statistic: Statistic) -> Tensor:
+    """A statistic of every example in evaluation mode, ``(n,)`` float64, flat over the clients of ``data``."""
+    counts, starts = _counts(data)
+    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device)
+    ordered = models[torch.from_numpy(plan.order).to(models.device)]
+    values = torch.zeros(data.total, dtype=torch.float64, device=models.device)
+    for batch in plan:
+        inputs, targets = data.batch(batch.positions)
+        outputs = stack.forward({name: tensor[: batch.active] for name, tensor in ordered.tensors.items()}, inputs)
+        real = batch.weights > 0
+        values[batch.positions[real] - data.offsets[0]] = statistic(outputs, targets).double()[real]
+    return values
+
+
 def _means_of_common(
     stack: Stack, models: Models, data: ClientData, statistics: Mapping[str, Statistic]
 ) -> dict[str, Tensor]:
