@@ -33,6 +33,7 @@ the largest weight."""
 
 _BY_GRADIENT: dict[str, Any] = {"step": "gradient"}
 _CHANGES: dict[str, Any] = {
+    "loss_scale": ({}, {"loss_scale": "mean"}),
     "epsilon": ({"neighbours": 1}, {"neighbours": 1, "epsilon": 1.0}),
     "tau": ({"loss_scale": "tempered"}, {"loss_scale": "tempered", "tau": 5.0}),
     "owner": (_BY_GRADIENT, {**_BY_GRADIENT, "owner": "sgd"}),
@@ -69,6 +70,7 @@ class FedeRiCo(Algorithm):
         "central": Claims(
             traffic=Traffic(lambda at: at.K, lambda at: at.K, summaries=("summary",)),
             alone={"init_models": "common", "owner_lr": 0.1},
+            one_step=True,
             symmetric={"init_models": "common"},
             learns={"owner": "adam", "loss_scale": "mean"},
             changes=_CHANGES,

@@ -80,6 +80,7 @@ class Fedora(Algorithm):
             changes=_CHANGES,
             newcomers=("attach",),
             validation=True,
+            unnormalised={"similarity": "what is known of the data, from which P is normalised"},
         ),
         "paper": Claims(
             limits=(Limit(_CONSTANT | {"lambda": 0.0}, "local"), Limit({"alpha": 0.0, "epsilon": 0.0}, "local")),
@@ -89,6 +90,7 @@ class Fedora(Algorithm):
             changes=_CHANGES,
             newcomers=("attach",),
             validation=True,
+            unnormalised={"similarity": "what is known of the data, from which P is normalised"},
         ),
     }
 

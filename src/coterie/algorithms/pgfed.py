@@ -31,9 +31,10 @@ class PGFed(Algorithm):
         toy={"mu": 0.5},
         limits=(Limit({"mu": 0.0}, "fedavg", state="w"),),
         objective={"theta": lambda at: at.along("auxiliary")},
-        first_traffic=Traffic(1, 2),
+        first_traffic=Traffic(1, 2, summaries=("meta",)),
         traffic=Traffic(3, 2, summaries=("meta", "summary")),
         alone={"mu": 0.0},
+        unnormalised={"alpha": "each alpha_ij is learned by itself; only their sign is bound"},
     )
 
     mu: float = 0.05
@@ -151,7 +152,7 @@ class PGFedMo(PGFed):
     title: ClassVar[str] = "PGFedMo"
     claims: ClassVar[Claims] = replace(
         PGFed.claims,
-        limits=(*PGFed.claims.limits, Limit({"beta": 0.0}, "pgfed")),
+        limits=(*PGFed.claims.limits, Limit({"beta": 0.0}, "pgfed", {"mu": 0.5})),
         objective={"theta": lambda at: at.along("g")},
     )
 
