@@ -2,6 +2,7 @@
 
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
+from coterie.relations.balance import balanced_cross_entropy, balancing_offsets
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.newcomers import with_newcomer
 from coterie.relations.posterior import heaviest, owner_shares, posterior, track_losses
@@ -18,6 +19,8 @@ from coterie.relations.weights import inverse_distance_weights, normalised
 
 __all__ = [
     "attention",
+    "balanced_cross_entropy",
+    "balancing_offsets",
     "cosine_attention",
     "cosines",
     "cross_distances",
