@@ -32,7 +32,7 @@ class Scaffold(GlobalModel):
         "With weights: samples, which the paper does not have, c is the mean of the c_k with the weights n_k / n.",
     )
     claims: ClassVar[Claims] = Claims(
-        objective={"w": lambda at: at.along("c") - at.along("c_k")},
+        objective={"w": lambda at: at.along("c") - at.along("c_k", before=True)},
         traffic=Traffic(2, 2),
     )
 
