@@ -190,6 +190,10 @@ class Models:
         lead = len(self.lead)
         return self._seen(self._map(lambda t: t.reshape(-1, *t.shape[lead:])))
 
+    def as_candidates(self) -> Models:
+        """``(k,)`` rows as ``(k, 1)`` candidates, seen and not copied; ``(k, c)`` candidates as they are."""
+        return self if len(self.lead) == 2 else self._seen(self._map(lambda t: t.unsqueeze(1)))
+
     def candidate(self, number: int) -> Models:
         """One of the ``(k, c)`` candidates of every row, ``(k,)``."""
         return self._seen(self._map(lambda t: t[:, number]))
@@ -235,6 +239,11 @@ class Models:
             own = self.tensors[name]
             tensors[name] = torch.where(rows.to(own.device).view(-1, *[1] * (own.ndim - 1)), other.tensors[name], own)
         return Models(self.layout, tensors)
+
+    def without_buffers(self) -> Models:
+        """The parameters alone, as a gradient has them: control variates and momenta have no statistics."""
+        layout = replace(self.layout, buffers=())
+        return self._seen(Models(layout, {name: self.tensors[name] for name in layout.parameters}))
 
     def to(self, device: torch.device | str) -> Models:
         """The same models on another device."""

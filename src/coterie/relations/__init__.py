@@ -3,9 +3,18 @@
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.balance import balanced_cross_entropy, balancing_offsets
+from coterie.relations.clusters import (
+    bipartition,
+    cluster_shares,
+    descend,
+    membership,
+    name_order,
+    seed_centres,
+    shuffled_groups,
+)
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.newcomers import with_newcomer
-from coterie.relations.posterior import heaviest, owner_shares, posterior, track_losses
+from coterie.relations.posterior import heaviest, owner_shares, posterior, responsibilities, track_losses
 from coterie.relations.propagation import (
     propagate_iteratively,
     propagation_matrix,
@@ -21,9 +30,12 @@ __all__ = [
     "attention",
     "balanced_cross_entropy",
     "balancing_offsets",
+    "bipartition",
+    "cluster_shares",
     "cosine_attention",
     "cosines",
     "cross_distances",
+    "descend",
     "effective_alpha",
     "epsilon_greedy",
     "gradient_similarity",
@@ -31,6 +43,8 @@ __all__ = [
     "inverse_distance_weights",
     "joint_matrix",
     "median_distance",
+    "membership",
+    "name_order",
     "normalised",
     "owner_shares",
     "parameter_similarity",
@@ -39,8 +53,11 @@ __all__ = [
     "propagate_iteratively",
     "propagation_matrix",
     "random_similarity",
+    "responsibilities",
     "restrict",
     "row_stochastic",
+    "seed_centres",
+    "shuffled_groups",
     "similarity_graph",
     "squared_distances",
     "subspace_similarity",
