@@ -9,7 +9,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Anchored, Claims, Limit, Predictor, Server, Site, broadcast, mixture, register
+from coterie.contract import (
+    Algorithm,
+    Anchored,
+    Claims,
+    Limit,
+    Predictor,
+    Server,
+    Site,
+    broadcast,
+    mixture,
+    option,
+    register,
+)
 from coterie.models import Models
 from coterie.relations import attention, cross_distances, squared_distances, with_newcomer
 
@@ -27,6 +39,12 @@ class FedAMP(Algorithm):
     name: ClassVar[str] = "fedamp"
     title: ClassVar[str] = "FedAMP"
     paper: ClassVar[str] = "Huang et al., AAAI 2021"
+    cites: ClassVar[str] = "huang2021personalized"
+    deviations: ClassVar[tuple[str, ...]] = (
+        "α is capped at σ / (m - 1) for m clients in the mixture, so that no self-weight is negative.",
+        "σ counts in units of the median squared distance between models unless sigma_relative is off.",
+        "Under partial participation the mixture runs over the clients that took part.",
+    )
     claims: ClassVar[Claims] = Claims(
         toy={"lambda": 0.7, "alpha": 0.4},
         limits=(Limit({"lambda": 0.0}, "local"),),
@@ -35,10 +53,10 @@ class FedAMP(Algorithm):
         alone={"lambda": 0.0},
     )
 
-    lambda_: float = 0.1
-    sigma: float = 1.0
-    alpha: float = 1.0
-    sigma_relative: bool = True
+    lambda_: float = option(0.1, "strength λ of the pull; 0 is LOCAL", paper="0.1 to 1 in later work")
+    sigma: float = option(1.0, "width σ of the attention", paper="thousands; 1 in later work")
+    alpha: float = option(1.0, "step α of the server", paper="large, decayed; 1 in later work")
+    sigma_relative: bool = option(True, "measure σ in units of the median squared distance between models")
 
     def check(self) -> None:
         """``lambda`` is not negative; ``sigma`` and ``alpha`` are positive."""

@@ -2,6 +2,7 @@
 
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
+from coterie.relations.balance import balanced_cross_entropy, balancing_offsets
 from coterie.relations.clusters import (
     bipartition,
     cluster_shares,
@@ -27,6 +28,8 @@ from coterie.relations.weights import inverse_distance_weights, normalised
 
 __all__ = [
     "attention",
+    "balanced_cross_entropy",
+    "balancing_offsets",
     "bipartition",
     "cluster_shares",
     "cosine_attention",
