@@ -3,6 +3,8 @@
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
+from coterie.relations.laplacian import covariance_step, gram, laplacian_step, largest_degree, task_covariance
+from coterie.relations.mixing import adam, benefits, positive_shares, softmax_slope
 from coterie.relations.newcomers import with_newcomer
 from coterie.relations.posterior import heaviest, owner_shares, posterior, track_losses
 from coterie.relations.propagation import (
@@ -17,20 +19,27 @@ from coterie.relations.subspaces import joint_matrix, principal_subspace, subspa
 from coterie.relations.weights import inverse_distance_weights, normalised
 
 __all__ = [
+    "adam",
     "attention",
+    "benefits",
     "cosine_attention",
     "cosines",
+    "covariance_step",
     "cross_distances",
     "effective_alpha",
     "epsilon_greedy",
     "gradient_similarity",
+    "gram",
     "heaviest",
     "inverse_distance_weights",
     "joint_matrix",
+    "laplacian_step",
+    "largest_degree",
     "median_distance",
     "normalised",
     "owner_shares",
     "parameter_similarity",
+    "positive_shares",
     "posterior",
     "principal_subspace",
     "propagate_iteratively",
@@ -39,8 +48,10 @@ __all__ = [
     "restrict",
     "row_stochastic",
     "similarity_graph",
+    "softmax_slope",
     "squared_distances",
     "subspace_similarity",
+    "task_covariance",
     "track_losses",
     "with_newcomer",
 ]
