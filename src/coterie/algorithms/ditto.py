@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from coterie.contract import Anchored, Claims, GlobalModel, Limit, Predictor, Site, register, unchanged
+from coterie.contract import Anchored, Claims, GlobalModel, Limit, Predictor, Site, option, register, unchanged
 from coterie.models import Models
 
 
@@ -22,7 +22,11 @@ class Ditto(GlobalModel):
     name: ClassVar[str] = "ditto"
     title: ClassVar[str] = "Ditto"
     paper: ClassVar[str] = "Li et al., ICML 2021"
+    cites: ClassVar[str] = "li2021ditto"
     evaluated: ClassVar[str] = "personal model after local training"
+    deviations: ClassVar[tuple[str, ...]] = (
+        "λ is one constant for the run; the authors' code may also choose it per client by validation loss.",
+    )
     claims: ClassVar[Claims] = Claims(
         limits=(Limit({"lambda": 0.0}, "local"), Limit({}, "fedavg", state="w")),
         objective={
@@ -33,8 +37,12 @@ class Ditto(GlobalModel):
         alone={"lambda": 0.0},
     )
 
-    lambda_: float = 1.0
-    personal_epochs: int | None = None
+    lambda_: float = option(
+        1.0, "strength λ of the pull to the global model; 0 is LOCAL", paper="0.1, 1 or 2, chosen by validation"
+    )
+    personal_epochs: int | None = option(
+        None, "epochs of the personal model; unset: those of local training", paper="few local steps"
+    )
 
     def check(self) -> None:
         """``lambda`` is not negative."""

@@ -66,11 +66,10 @@ class FedAMP(Algorithm):
     cites: ClassVar[str] = "huang2021personalized"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"attention": {"sigma": 1.0}, "heuristic": {"sigma": 10.0}}
     deviations: ClassVar[tuple[str, ...]] = (
-        "alpha is cut to sigma / (m - 1), so that no client gives its own model a negative weight.",
-        "sigma counts in units of the median squared distance unless sigma_relative is off, because an absolute width "
-        "underflows for large models.",
-        "The mixture runs over the clients that take part in the round; the paper lets all take part.",
-        "alpha and lambda stay the same for the whole run; the paper lets alpha fall.",
+        "α is capped at σ / (m - 1) for m clients in the mixture, so that no self-weight is negative.",
+        "σ counts in units of the median squared distance between models unless sigma_relative is off.",
+        "Under partial participation the mixture runs over the clients that took part.",
+        "α and λ stay the same for the whole run; the paper lets α fall.",
     )
     claims: ClassVar[Mapping[str, Claims]] = {"attention": _CLAIMS, "heuristic": _CLAIMS}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from coterie.contract import Claims, GlobalModel, Limit, Predictor, Site, register, unchanged
+from coterie.contract import Claims, GlobalModel, Limit, Predictor, Site, option, register, unchanged
 from coterie.models import Models
 
 
@@ -21,6 +21,8 @@ class FedAvg(GlobalModel):
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "FedAvg"
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+    cites: ClassVar[str] = "mcmahan2017communication"
+    deviations: ClassVar[tuple[str, ...]] = ("Weights are normalised over the clients that answered.",)
     claims: ClassVar[Claims] = Claims(objective={"w": unchanged})
 
     def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
@@ -32,9 +34,9 @@ class FedAvg(GlobalModel):
 class FineTuned(GlobalModel):
     """Adds fine-tuning at evaluation: the tuned copies are used to predict and never fed back."""
 
-    epochs_ft: int = 1
-    lr_ft: float | None = None
-    part: Literal["all", "head"] = "all"
+    epochs_ft: int = option(1, "epochs of fine-tuning; 0 leaves the global model", paper="1 where stated")
+    lr_ft: float | None = option(None, "learning rate of fine-tuning", paper="as in training")
+    part: Literal["all", "head"] = option("all", "all parameters or the head only", paper="all")
     evaluated: ClassVar[str] = "global model, fine-tuned on the client's training data"
 
     def check(self) -> None:
@@ -58,6 +60,7 @@ class FedAvgFT(FineTuned, FedAvg):
 
     name: ClassVar[str] = "fedavg-ft"
     title: ClassVar[str] = "FedAvg+FT"
+    cites: ClassVar[str] = "wang2019federated"
     claims: ClassVar[Claims] = Claims(
         limits=(
             Limit({"epochs_ft": 0}, "fedavg"),

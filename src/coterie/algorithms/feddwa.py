@@ -9,7 +9,19 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Claims, Limit, Predictor, Server, Site, Traffic, broadcast, register, unchanged
+from coterie.contract import (
+    Algorithm,
+    Claims,
+    Limit,
+    Predictor,
+    Server,
+    Site,
+    Traffic,
+    broadcast,
+    option,
+    register,
+    unchanged,
+)
 from coterie.models import Models
 from coterie.relations import cross_distances, inverse_distance_weights
 
@@ -26,7 +38,11 @@ class FedDWA(Algorithm):
     name: ClassVar[str] = "feddwa"
     title: ClassVar[str] = "FedDWA"
     paper: ClassVar[str] = "Liu et al., IJCAI 2023"
+    cites: ClassVar[str] = "liu2023feddwa"
     evaluated: ClassVar[str] = "personal mixture after aggregation"
+    deviations: ClassVar[tuple[str, ...]] = (
+        "10⁻¹² times the row's median is added to every distance, so that models at distance zero share the weight.",
+    )
     claims: ClassVar[Claims] = Claims(
         limits=(Limit({"topk": 1, "guidance": "full_gradient"}, "local"),),
         objective={"w": unchanged},
@@ -34,9 +50,15 @@ class FedDWA(Algorithm):
         changes={"guidance_epochs": ({}, {"guidance_epochs": 5})},
     )
 
-    guidance: Literal["epoch", "full_gradient", "last_model"] = "epoch"
-    guidance_epochs: int | None = None  # the epochs of local training
-    topk: int = 5
+    guidance: Literal["epoch", "full_gradient", "last_model"] = option(
+        "epoch",
+        "how a client looks ahead: more epochs, one step with its whole gradient, or its previous model (an ablation)",
+        paper="one more epoch",
+    )
+    guidance_epochs: int | None = option(
+        None, "epochs of guidance; unset: those of local training", paper="1, as many as local epochs"
+    )
+    topk: int = option(5, "models in a mixture", paper="5")
 
     def check(self) -> None:
         """At least one model is kept, and at least one guidance epoch trained."""

@@ -18,6 +18,7 @@ from coterie.contract import (
     Site,
     Traffic,
     broadcast,
+    option,
     pick,
     register,
     to_peers,
@@ -33,6 +34,7 @@ the largest weight."""
 
 _BY_GRADIENT: dict[str, Any] = {"step": "gradient"}
 _CHANGES: dict[str, Any] = {
+    "loss_scale": ({}, {"loss_scale": "mean"}),
     "epsilon": ({"neighbours": 1}, {"neighbours": 1, "epsilon": 1.0}),
     "tau": ({"loss_scale": "tempered"}, {"loss_scale": "tempered", "tau": 5.0}),
     "owner": (_BY_GRADIENT, {**_BY_GRADIENT, "owner": "sgd"}),
@@ -53,7 +55,16 @@ class FedeRiCo(Algorithm):
     name: ClassVar[str] = "federico"
     title: ClassVar[str] = "FedeRiCo"
     paper: ClassVar[str] = "Find Your Friends: Personalized Federated Learning with the Right Collaborators"
+    cites: ClassVar[str] = "findyourfriends"
     evaluated: ClassVar[str] = "mixture of the models with the client's weights"
+    deviations: ClassVar[tuple[str, ...]] = (
+        "A client's own model is always among those it chooses, which the printed algorithm leaves open.",
+        "Models that nobody has evaluated have no weight (init: first_observation); as printed they look perfect.",
+        "warm_up, which lets every client train alone first, is not in the paper; it is 0 by default.",
+        "evidence: validation, which judges models on data that none was trained on, is not in the paper; it is off.",
+        "Losses in gradients are means, and a model whose weights sum to less than 0.001 is left alone.",
+        "Under step: gradient batch-norm statistics stay as they began, since gradients are taken in evaluation mode.",
+    )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "decentralised": {"tracking": "ema", "step": "epochs", "owner": "adam"},
         "central": {"tracking": "accumulated", "step": "gradient", "owner": "sgd"},
@@ -69,26 +80,49 @@ class FedeRiCo(Algorithm):
         "central": Claims(
             traffic=Traffic(lambda at: at.K, lambda at: at.K, summaries=("summary",)),
             alone={"init_models": "common", "owner_lr": 0.1},
+            one_step=True,
             symmetric={"init_models": "common"},
             learns={"owner": "adam", "loss_scale": "mean"},
             changes=_CHANGES,
         ),
     }
 
-    variant: Literal["decentralised", "central"] = "decentralised"
-    neighbours: int = 3  # M
-    warm_up: int = 0  # first rounds that a client spends with its own model alone
-    epsilon: float = 0.3
-    beta: float = 0.6  # multiplies the new loss
-    tracking: Literal["ema", "accumulated"] | None = None
-    loss_scale: Literal["sum", "mean", "tempered"] = "sum"
-    tau: float = 1.0  # tempered: the summed loss divided by tau
-    evidence: Literal["train", "validation"] = "train"  # the data by whose loss models are judged
-    init: Literal["first_observation", "zero"] = "first_observation"
-    init_models: Literal["independent", "common"] = "independent"
-    step: Literal["epochs", "gradient"] | None = None
-    owner: Literal["sgd", "adam"] | None = None  # takes the step with the others' gradients
-    owner_lr: float = 0.01
+    variant: Literal["decentralised", "central"] = option(
+        "decentralised",
+        "peer to peer, or all models at a server; sets the defaults of tracking, step and owner",
+        paper="both",
+    )
+    neighbours: int = option(3, "models M fetched a round, besides the own one", paper="3")
+    warm_up: int = option(0, "first rounds that a client spends with its own model alone", paper="0")
+    epsilon: float = option(0.3, "probability ε of a random neighbour", paper="0.3")
+    beta: float = option(0.6, "weight β of the new loss: small is smooth", paper="0.6")
+    tracking: Literal["ema", "accumulated"] | None = option(
+        None, "how losses of former rounds count", paper="ema; accumulated"
+    )
+    loss_scale: Literal["sum", "mean", "tempered"] = option(
+        "sum",
+        "the loss in the posterior: sum over examples, their mean, or tempered: the sum divided by tau",
+        paper="sum",
+    )
+    tau: float = option(1.0, "temperature τ under loss_scale: tempered")
+    evidence: Literal["train", "validation"] = option(
+        "train", "the data by whose loss models are judged", paper="train"
+    )
+    init: Literal["first_observation", "zero"] = option(
+        "first_observation",
+        "first_observation: only models that were evaluated have weight; zero: a model never seen counts as perfect",
+        paper="zero",
+    )
+    init_models: Literal["independent", "common"] = option(
+        "independent", "independent draws, or one common start", paper="random"
+    )
+    step: Literal["epochs", "gradient"] | None = option(
+        None, "what a client returns: the difference after its local epochs, or one gradient", paper="both"
+    )
+    owner: Literal["sgd", "adam"] | None = option(
+        None, "under step: gradient, whose step the owner of a model takes", paper="Adam"
+    )
+    owner_lr: float = option(0.01, "learning rate of the owner's step", paper="0.01")
 
     def check(self) -> None:
         """Ranges of the options."""
@@ -98,12 +132,12 @@ class FedeRiCo(Algorithm):
         self.require(0 < self.beta <= 1, "beta", "above 0 and at most 1")
         self.require(self.tau > 0, "tau", "above 0")
         self.require(self.owner_lr > 0, "owner_lr", "above 0")
-        for option, values in (
+        for name, values in (
             ("evidence", ("train", "validation")), ("tracking", ("ema", "accumulated")),
             ("loss_scale", ("sum", "mean", "tempered")), ("init", ("first_observation", "zero")),
             ("init_models", ("independent", "common")), ("step", ("epochs", "gradient")), ("owner", ("sgd", "adam")),
         ):  # fmt: skip
-            self.require(getattr(self, option) in values, option, " or ".join(values))
+            self.require(getattr(self, name) in values, name, " or ".join(values))
         self.require(self.variant != "central" or self.step == "gradient", "step", "gradient in the central variant")
         alone = self.variant == "decentralised" and self.init == "first_observation"  # else w_ii is small all the while
         self.require(not self.warm_up or alone, "warm_up", "0 unless decentralised with init first_observation")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Anchored, Answers, Claims, Limit, Predictor, Server, Site, register
+from coterie.contract import Algorithm, Anchored, Answers, Claims, Limit, Predictor, Server, Site, option, register
 from coterie.errors import CoterieError
 from coterie.models import Models
 from coterie.relations import (
@@ -61,6 +61,17 @@ class Fedora(Algorithm):
     name: ClassVar[str] = "fedora"
     title: ClassVar[str] = "FEDORA"
     paper: ClassVar[str] = "Wu et al., KDD 2023"
+    cites: ClassVar[str] = "wu2023personalized"
+    deviations: ClassVar[tuple[str, ...]] = (
+        "The default variant follows the authors' program; the variant paper is the equations as printed.",
+        "Similarities are singular values of the product of two subspaces, not raw inner products.",
+        "The subspace is an exact SVD; the released program draws a randomised one.",
+        "The gain ΔL is a difference of mean validation losses; the released program sums them over batches.",
+        "λₖ is capped at 0.5 / η, so that no step overshoots.",
+        "A client without validation data uses its training loss.",
+        "With partial participation the server keeps every client's last upload, and leaves out who was never seen.",
+        "A newcomer's model is the minimiser without a data term of its own; the paper's way is attach: literal.",
+    )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
             "kind": "exp_cos", "topk": 2, "self_loop": False, "alpha": 4.0, "lambda_rule": "exp", "factor": 1.0,
@@ -80,6 +91,7 @@ class Fedora(Algorithm):
             changes=_CHANGES,
             newcomers=("attach",),
             validation=True,
+            unnormalised={"similarity": "what is known of the data, from which P is normalised"},
         ),
         "paper": Claims(
             limits=(Limit(_CONSTANT | {"lambda": 0.0}, "local"), Limit({"alpha": 0.0, "epsilon": 0.0}, "local")),
@@ -89,26 +101,43 @@ class Fedora(Algorithm):
             changes=_CHANGES,
             newcomers=("attach",),
             validation=True,
+            unnormalised={"similarity": "what is known of the data, from which P is normalised"},
         ),
     }
 
-    variant: Literal["released", "paper"] = "released"
-    similarity: Literal["data", "parameters", "gradients", "random"] = "data"
-    kind: Literal["cos", "exp_cos"] | None = None
-    temperature: float = 10.0
-    topk: int | None = None  # 0 keeps all
-    self_loop: bool | None = None
-    rank: int = 1  # p of Eq. 4
-    label_scale: float = 1.0
-    alpha: float | None = None
-    solver: Literal["closed_form", "iterative"] = "closed_form"
-    exact: bool = False  # the minimiser of Eq. 3 for an asymmetric P, instead of Eq. 6
-    lambda_rule: Literal["gain", "exp", "constant"] | None = None
-    lambda_: float = 1.0  # for the constant rule
-    epsilon: float = 1e-8
-    factor: float | None = None  # the gradient of lambda ||theta - th^||^2 has 2; the released code has 1
-    prox_place: ProxPlace | None = None
-    attach: Literal["one_sided", "literal"] = "one_sided"  # how th^ of a newcomer is found
+    variant: Literal["released", "paper"] = option(
+        "released", "the authors' program, or the equations as printed; sets the defaults of others", paper="paper"
+    )
+    similarity: Literal["data", "parameters", "gradients", "random"] = option(
+        "data", "what the graph compares", paper="data"
+    )
+    kind: Literal["cos", "exp_cos"] | None = option(None, "weight of an edge: the cosine w, or exp(τ w)", paper="cos")
+    temperature: float = option(10.0, "τ of exp_cos")
+    topk: int | None = option(None, "neighbours kept per client; 0 keeps all", paper="0")
+    self_loop: bool | None = option(None, "whether a client is its own neighbour", paper="true")
+    rank: int = option(1, "dimension p of each client's subspace", paper="1")
+    label_scale: float = option(1.0, "factor of the one-hot labels beside the features", paper="1")
+    alpha: float | None = option(None, "strength α of propagation, κ = α / (1 + α); inf is allowed", paper="1")
+    solver: Literal["closed_form", "iterative"] = option(
+        "closed_form", "how propagation is solved; both have the same limit", paper="closed_form"
+    )
+    exact: bool = option(
+        False, "the minimiser of the objective where P is not symmetric, instead of the fixed point", paper="false"
+    )
+    lambda_rule: Literal["gain", "exp", "constant"] | None = option(
+        None,
+        "exp: 0 where the received model is worse, else exp(ΔL / 2); gain: max(ε, ΔL); constant: lambda",
+        paper="gain",
+    )
+    lambda_: float = option(1.0, "λ of the rule constant")
+    epsilon: float = option(1e-8, "floor ε of λₖ under the rule gain", paper="1e-8")
+    factor: float | None = option(None, "the pull is factor · λₖ (θₖ - θ̂ₖ)", paper="2")
+    prox_place: ProxPlace | None = option(
+        None, "where the pull acts: in the gradient, after momentum or after the step", paper="gradient"
+    )
+    attach: Literal["one_sided", "literal"] = option(
+        "one_sided", "how the model of a newcomer is found; literal adds its row to Eq. 6", paper="literal"
+    )
 
     def check(self) -> None:
         """Ranges of the options."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coterie.algorithms.fedavg import FineTuned
-from coterie.contract import Claims, GlobalModel, Limit, Site, register
+from coterie.contract import Claims, GlobalModel, Limit, Site, option, register
 from coterie.models import Models
 from coterie.training import ProxPlace
 
@@ -20,14 +20,20 @@ class FedProx(GlobalModel):
     name: ClassVar[str] = "fedprox"
     title: ClassVar[str] = "FedProx"
     paper: ClassVar[str] = "Li et al., MLSys 2020"
+    cites: ClassVar[str] = "li2020federated"
+    deviations: ClassVar[tuple[str, ...]] = (
+        "Random numbers of epochs for slow clients, which the paper also allows, are not simulated.",
+    )
     claims: ClassVar[Claims] = Claims(
         limits=(Limit({"mu": 0.0}, "fedavg"),),
         objective={"w": lambda at: at.algorithm.mu / 2 * at.squared_distance("w")},
         alone={"mu": 0.0},
     )
 
-    mu: float = 1.0
-    prox_place: ProxPlace = "gradient"
+    mu: float = option(1.0, "strength μ of the pull to the received model; 0 is FedAvg", paper="0.001 to 1, tuned")
+    prox_place: ProxPlace = option(
+        "gradient", "where the pull acts: in the gradient, after momentum or after the step", paper="gradient"
+    )
 
     def check(self) -> None:
         """``mu`` is not negative."""
@@ -46,6 +52,7 @@ class FedProxFT(FineTuned, FedProx):
 
     name: ClassVar[str] = "fedprox-ft"
     title: ClassVar[str] = "FedProx+FT"
+    cites: ClassVar[str] = "li2020federated, wang2019federated"
     claims: ClassVar[Claims] = replace(
         FedProx.claims,
         limits=(Limit({"mu": 0.0}, "fedavg-ft"), Limit({"epochs_ft": 0}, "fedprox")),

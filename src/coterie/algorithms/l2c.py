@@ -56,8 +56,8 @@ class L2C(Algorithm):
             Limit({"self_weight": 1.0}, "local"),
             Limit({"lr_alpha": 0.0, "T0": 1000}, "fedavg", {"weights": "uniform"}),
         ),
-        first_traffic=Traffic(lambda at: at.K, 1, summaries=("summary",)),
-        traffic=Traffic(lambda at: min(at.K, at.algorithm.topk + 1), 1, summaries=("summary",)),
+        first_traffic=Traffic(lambda at: at.m, 1, summaries=("summary",)),
+        traffic=Traffic(lambda at: min(at.m, at.algorithm.topk + 1), 1, summaries=("summary",)),
         symmetric={"T0": 1000},
         changes={
             "self_weight": ({}, {"self_weight": 0.7}),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Claims, Limit, Server, Site, Traffic, broadcast, mixture, register
+from coterie.contract import Algorithm, Claims, Limit, Server, Site, Traffic, broadcast, mixture, option, register
 from coterie.models import Models
 from coterie.relations import normalised
 
@@ -27,18 +27,28 @@ class PGFed(Algorithm):
     name: ClassVar[str] = "pgfed"
     title: ClassVar[str] = "PGFed"
     paper: ClassVar[str] = "Luo et al., ICCV 2023"
+    cites: ClassVar[str] = "luo2023pgfed"
+    deviations: ClassVar[tuple[str, ...]] = (
+        "The full gradient is taken in evaluation mode; the authors' program averages batches in training mode.",
+        "SGD's momentum starts anew each round unless persistent is on; the authors' program keeps it.",
+    )
     claims: ClassVar[Claims] = Claims(
         toy={"mu": 0.5},
         limits=(Limit({"mu": 0.0}, "fedavg", state="w"),),
         objective={"theta": lambda at: at.along("auxiliary")},
-        first_traffic=Traffic(1, 2),
+        first_traffic=Traffic(1, 2, summaries=("meta",)),
         traffic=Traffic(3, 2, summaries=("meta", "summary")),
         alone={"mu": 0.0},
+        unnormalised={"alpha": "each alpha_ij is learned by itself; only their sign is bound"},
     )
 
-    mu: float = 0.05
-    lr_alpha: float = 0.01  # eta_2
-    persistent: bool = False
+    mu: float = option(0.05, "strength μ of the others' risks", paper="0.1, 0.05, 0.01, 0.005 or 0.001")
+    lr_alpha: float = option(
+        0.01, "step η₂ of α; with 1 one epoch can clip most of α to zero", paper="code 1, its example 0.01"
+    )
+    persistent: bool = option(
+        False, "keep SGD's momentum from round to round although each starts at the global model", paper="code: yes"
+    )
 
     @property
     def beta(self) -> float:
@@ -149,13 +159,17 @@ class PGFedMo(PGFed):
 
     name: ClassVar[str] = "pgfedmo"
     title: ClassVar[str] = "PGFedMo"
+    deviations: ClassVar[tuple[str, ...]] = (
+        *PGFed.deviations,
+        "The authors' published example command sets β = 0.5 but runs without momentum; here β is in force.",
+    )
     claims: ClassVar[Claims] = replace(
         PGFed.claims,
-        limits=(*PGFed.claims.limits, Limit({"beta": 0.0}, "pgfed")),
+        limits=(*PGFed.claims.limits, Limit({"beta": 0.0}, "pgfed", {"mu": 0.5})),
         objective={"theta": lambda at: at.along("g")},
     )
 
-    beta: float = 0.5
+    beta: float = option(0.5, "share β of the former auxiliary gradient; 0 is PGFed", paper="0.2, 0.5 or 0.8")
 
     def check(self) -> None:
         """beta lies in [0, 1)."""

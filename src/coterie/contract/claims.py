@@ -33,10 +33,11 @@ class Situation(Protocol):
 
 
 class Federated(Protocol):
-    """What the size of a transfer may depend on."""
+    """What the size of a transfer may depend on; ``m`` clients have answered in the round."""
 
     algorithm: Any
     K: int
+    m: int
 
     def share(self, part: str) -> float:
         """The share of a model's parameters that are in ``head``, ``body``, ``last 2``, ...: 1 is Sigma."""
@@ -92,6 +93,8 @@ class Claims:
         anchored: options for a pull so strong that one step ends at the anchor.
         traffic, first_traffic: what moves in a round, and in the first one where that differs.
         alone: options under which a single client trains exactly as LOCAL does.
+        one_step: whether a round is one gradient step on all of a client's data whatever the epochs, so that ``alone``
+            is about full batches and one epoch.
         symmetric: options under which identical clients keep identical models.
         learns: options under which it learns on rotated digits in twenty rounds.
         changes: for an option two settings that differ in it and in what they lead to, where the checker's own choice
@@ -99,6 +102,7 @@ class Claims:
         newcomers: options that only newcomers feel.
         validation: whether training uses the clients' validation data.
         constant: state that does not move although it is a model or a number, with the reason.
+        unnormalised: relations whose rows are no shares of 1, with the reason.
         exempt: identities that do not apply by definition, by name, each with its reason.
     """
 
@@ -109,12 +113,14 @@ class Claims:
     traffic: Traffic = Traffic()
     first_traffic: Traffic | None = None
     alone: Options = field(default_factory=dict)
+    one_step: bool = False
     symmetric: Options = field(default_factory=dict)
     learns: Options = field(default_factory=dict)
     changes: Mapping[str, tuple[Options, Options]] = field(default_factory=dict)
     newcomers: tuple[str, ...] = ()
     validation: bool = False
     constant: Mapping[str, str] = field(default_factory=dict)
+    unnormalised: Mapping[str, str] = field(default_factory=dict)
     exempt: Mapping[str, str] = field(default_factory=dict)
 
 

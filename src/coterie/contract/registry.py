@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
@@ -73,6 +74,15 @@ def make_algorithm(name: str, variant: str | None = None, **options: Any) -> Alg
     cls = algorithm_class(name)
     if name in _ALIASES and variant is None:
         variant = _ALIASES[name][1]
+    return build_algorithm(cls, name, variant, options)
+
+
+def build_algorithm(cls: type[Algorithm], name: str, variant: str | None, options: Mapping[str, Any]) -> Algorithm:
+    """An algorithm of a class; ``name`` is what it is called in messages.
+
+    Raises ``CoterieError`` for an unknown option (with the nearest valid one) or a wrong value.
+    """
+    options = dict(options)
     known = {f.name.rstrip("_"): f for f in fields(cls)}
     if variant is not None:
         if "variant" not in known:

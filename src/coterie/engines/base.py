@@ -132,6 +132,11 @@ class Engine(ABC):
         """The server with its state."""
         return self._server
 
+    @property
+    def server_state(self) -> dict[str, Any]:
+        """The server's attributes by name."""
+        return self._store.values
+
     _server: Server
 
     def initial_report(self) -> RoundReport:

@@ -18,6 +18,7 @@ from coterie.contract import Predictor
 from coterie.engines.bank import Column
 from coterie.errors import CoterieError
 from coterie.models import Layout, Models
+from coterie.models.rows import NOTHING
 
 if TYPE_CHECKING:
     from coterie.engines.simulation import Simulation
@@ -195,8 +196,9 @@ def unpack(value: Any, layout: Layout, *, owned: bool = False) -> Any:
         names = set(value["tensors"])
         kept = replace(
             layout,
-            parameters=tuple(n for n in layout.parameters if n in names),
+            parameters=tuple(n for n in (*layout.parameters, NOTHING) if n in names),
             buffers=tuple(n for n in layout.buffers if n in names),
+            shapes={**layout.shapes, NOTHING: torch.Size([0])},
         )
         models = Models(kept, value["tensors"])
         if value["once"] and value["rows"] > 1:

@@ -236,6 +236,11 @@ class Models:
             tensors[name] = torch.where(rows.to(own.device).view(-1, *[1] * (own.ndim - 1)), other.tensors[name], own)
         return Models(self.layout, tensors)
 
+    def without_buffers(self) -> Models:
+        """The parameters alone, as a gradient has them: control variates and momenta have no statistics."""
+        layout = replace(self.layout, buffers=())
+        return self._seen(Models(layout, {name: self.tensors[name] for name in layout.parameters}))
+
     def to(self, device: torch.device | str) -> Models:
         """The same models on another device."""
         return self._seen(self._each(lambda t: t.to(device)))

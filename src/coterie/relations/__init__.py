@@ -2,6 +2,7 @@
 
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
+from coterie.relations.balance import balanced_cross_entropy, balancing_offsets
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.laplacian import covariance_step, gram, laplacian_step, largest_degree, task_covariance
 from coterie.relations.mixing import adam, benefits, positive_shares, softmax_slope
@@ -21,6 +22,8 @@ from coterie.relations.weights import inverse_distance_weights, normalised
 __all__ = [
     "adam",
     "attention",
+    "balanced_cross_entropy",
+    "balancing_offsets",
     "benefits",
     "cosine_attention",
     "cosines",
