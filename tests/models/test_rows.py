@@ -483,6 +483,16 @@ def test_no_rows_at_all() -> None:
     assert len(none + none) == len(none.clone()) == len(none * 2.0) == 0
 
 
+def test_rows_are_seen_as_one_candidate_each() -> None:
+    for theta in (models(3), common(3)):
+        one = theta.as_candidates()
+        assert one.lead == (3, 1)
+        assert one.common == theta.common
+        assert equal(one.candidate(0), theta)
+        assert stored(one) == stored(theta)
+        assert one.as_candidates() is one
+
+
 def test_candidates() -> None:
     """Several models per client: two leading axes."""
     theta = models(6)

@@ -60,7 +60,9 @@ class FedFomo(Algorithm):
         first_traffic=Traffic(0, 1),
         traffic=Traffic(lambda at: min(at.algorithm.neighbours, at.K - 1), 1, summaries=("summary",)),
         symmetric={"neighbours": 10},
+        unnormalised={"P": "sums of benefits, of either sign"},
         changes={
+            "norm": ({"neighbours": 4}, {"neighbours": 4, "norm": "l1"}),
             "epsilon": ({"neighbours": 1}, {"neighbours": 1, "epsilon": 1.0, "epsilon_decay": 0.0}),
             "epsilon_decay": (
                 {"neighbours": 1, "epsilon": 1.0},

@@ -95,6 +95,8 @@ class FedU(CoupledModels):
         limits=(Limit({"similarity": "constant", "a": 0.0}, "local"), Limit({"rho": 0.0}, "local")),
         objective={"w": unchanged},
         traffic=Traffic(1, 1, summaries=("meta",)),
+        constant={"a": "the graph is drawn once"},
+        unnormalised={"a": "relations of pairs; the learning rate and rho make steps of them"},
         changes={"a": ({"similarity": "constant"}, {"similarity": "constant", "a": 0.2})},
     )
 

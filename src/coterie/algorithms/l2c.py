@@ -25,6 +25,9 @@ from coterie.contract import (
 from coterie.models import Models, stack_candidates
 from coterie.relations import adam, softmax_slope
 
+NEVER = -1e3
+"""alpha of a weight of 0, whose slope is 0 as well; an infinite number would count as a failure."""
+
 
 @register
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class L2C(Algorithm):
         if self.self_weight is not None and site.K > 1:
             pi = site.zeros(site.K) + (1.0 - self.self_weight) / (site.K - 1)
             pi.scatter_(1, site.clients.unsqueeze(1).to(pi.device), self.self_weight)
-        site.alpha, site.adam = pi.log(), site.zeros(site.K, 3)
+        site.alpha, site.adam = pi.log().clamp(min=NEVER), site.zeros(site.K, 3)
 
     def train(self, site: Site) -> Mapping[str, Any]:
         """D_i = w_i before - w_i after E epochs; w_i itself waits."""

@@ -47,6 +47,7 @@ class Mocha(CoupledModels):
         objective={"w": unchanged},
         traffic=Traffic(1, 1, summaries=("meta",)),
         alone={"omega": "mean"},
+        unnormalised={"sigma": "a covariance, of trace 1"},
         changes={"every": ({"omega": "learned"}, {"omega": "learned", "every": 2})},
     )
 
@@ -68,16 +69,17 @@ class Mocha(CoupledModels):
         self.require(self.every >= 1, "every", "1 or more")
 
     def setup(self, server: Server) -> None:
-        """The models, and Sigma = I/K."""
+        """The models, and Sigma = I/K where it is learned."""
         super().setup(server)
-        server.sigma = torch.eye(server.K, dtype=torch.float64) / server.K
+        if self.omega == "learned":
+            server.sigma = torch.eye(server.K, dtype=torch.float64) / server.K
 
     def coupled(self, server: Server, clients: Tensor, way: float, known: Tensor) -> Models:
         """One step on lambda_1 tr(W Omega W') of the models that are ``known``, then one on lambda_2 ||W||^2."""
         shrink = 2 * self.lambda2 * way
         everyone = torch.ones_like(clients, dtype=torch.bool)
         if self.omega == "mean":
-            a = torch.full_like(server.sigma, 1.0 / server.K)
+            a = server.zeros(server.K, server.K) + 1.0 / server.K
             refuse_overshooting(self, shrink + 2 * self.lambda1 * way * largest_degree(a, known), "lambda1")
             mixed = server.w.mixed(laplacian_step(a, 2 * self.lambda1 * way, known)[clients])
         else:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from coterie.contract import (
     Algorithm,
-    Anchored,
     Claims,
     Limit,
     Predictor,
@@ -54,15 +53,14 @@ class SFL(Algorithm):
     claims: ClassVar[Claims] = Claims(
         toy={"lambda1": 0.3, "lambda2": 0.5, "layers": 2, "smoothing": 0.8},
         limits=(
-            Limit({**_PLAIN, "graph": "identity"}, "fedavg", {"weights": "uniform"}, state="w"),
-            Limit({**_PLAIN, "graph": "uniform", "smoothing": 1.0}, "fedavg", {"weights": "uniform"}),
+            Limit({**_PLAIN, "graph": "identity", "stale": "round"}, "fedavg", {"weights": "uniform"}, state="w"),
+            Limit({**_PLAIN, "graph": "uniform", "stale": "round"}, "fedavg", {"weights": "uniform"}, state="w"),
         ),
         objective={
             "v": lambda at: (
                 at.algorithm.lambda1 * at.squared_distance("w") + at.algorithm.lambda2 * at.squared_distance("u")
             )
         },
-        anchored=Anchored(lambda lr: {"lambda1": 0.0, "lambda2": 0.5 / lr}, "u"),
         traffic=Traffic(2, 1),
         alone=_PLAIN,
     )
@@ -74,6 +72,10 @@ class SFL(Algorithm):
     graph: Literal["models", "uniform", "identity"] = option(
         "models", "relations: closeness of models; all the same; none", paper="given"
     )
+    stale: Literal["keep", "round"] = option(
+        "keep", "whose models count: keep, the last of everyone who has taken part; round, those of this round",
+        paper="keep",
+    )  # fmt: skip
 
     def check(self) -> None:
         """Strengths are not negative, the share lies in [0, 1]."""
@@ -81,6 +83,7 @@ class SFL(Algorithm):
         self.require(self.lambda2 >= 0, "lambda2", "0 or more")
         self.require(self.layers >= 1, "layers", "1 or more")
         self.require(0 <= self.smoothing <= 1, "smoothing", "between 0 and 1")
+        self.require(self.stale in ("keep", "round"), "stale", "keep or round")
         self.require(self.graph in ("models", "uniform", "identity"), "graph", "models, uniform or identity")
 
     def setup(self, server: Server) -> None:
@@ -90,15 +93,17 @@ class SFL(Algorithm):
         server.mixing = torch.eye(server.K, dtype=torch.float64)
 
     def round(self, server: Server, cohort: Tensor) -> None:
-        """Clients train from w; U and w from the last v of all who have taken part."""
+        """Clients train from w; U and w from the last v of all who have taken part, or from the v of this round."""
         u = server.u[cohort]
         u[~server.met[cohort]] = server.w.repeat(int((~server.met[cohort]).sum()))  # nothing to return to yet
         up = server.ask(self.local_update, cohort, w=broadcast(server.w), u=u)
         server.v[up.clients], server.met[up.clients] = up.v, True
-        inner = server.met.nonzero().squeeze(1)
+        inner = server.met.nonzero().squeeze(1) if self.stale == "keep" else up.clients
         V = server.v[inner]
         mixing = self.mixing(squared_distances(tensor for _, tensor in V.parameters()))
-        server.mixing[inner.unsqueeze(1), inner] = mixing
+        rows = server.zeros(len(inner), server.K)
+        rows[:, inner] = mixing
+        server.mixing[inner] = rows
         U = V.mixed(mixing)
         server.u[inner] = U
         server.w = U.mixed(torch.full((1, len(inner)), 1.0 / len(inner), dtype=torch.float64))

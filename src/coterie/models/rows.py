@@ -190,6 +190,10 @@ class Models:
         lead = len(self.lead)
         return self._seen(self._map(lambda t: t.reshape(-1, *t.shape[lead:])))
 
+    def as_candidates(self) -> Models:
+        """``(k,)`` rows as ``(k, 1)`` candidates, seen and not copied; ``(k, c)`` candidates as they are."""
+        return self if len(self.lead) == 2 else self._seen(self._map(lambda t: t.unsqueeze(1)))
+
     def candidate(self, number: int) -> Models:
         """One of the ``(k, c)`` candidates of every row, ``(k,)``."""
         return self._seen(self._map(lambda t: t[:, number]))

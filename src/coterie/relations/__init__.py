@@ -3,11 +3,20 @@
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.balance import balanced_cross_entropy, balancing_offsets
+from coterie.relations.clusters import (
+    bipartition,
+    cluster_shares,
+    descend,
+    membership,
+    name_order,
+    seed_centres,
+    shuffled_groups,
+)
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.laplacian import covariance_step, gram, laplacian_step, largest_degree, task_covariance
 from coterie.relations.mixing import adam, benefits, positive_shares, softmax_slope
 from coterie.relations.newcomers import with_newcomer
-from coterie.relations.posterior import heaviest, owner_shares, posterior, track_losses
+from coterie.relations.posterior import heaviest, owner_shares, posterior, responsibilities, track_losses
 from coterie.relations.propagation import (
     propagate_iteratively,
     propagation_matrix,
@@ -25,10 +34,13 @@ __all__ = [
     "balanced_cross_entropy",
     "balancing_offsets",
     "benefits",
+    "bipartition",
+    "cluster_shares",
     "cosine_attention",
     "cosines",
     "covariance_step",
     "cross_distances",
+    "descend",
     "effective_alpha",
     "epsilon_greedy",
     "gradient_similarity",
@@ -39,6 +51,8 @@ __all__ = [
     "laplacian_step",
     "largest_degree",
     "median_distance",
+    "membership",
+    "name_order",
     "normalised",
     "owner_shares",
     "parameter_similarity",
@@ -48,8 +62,11 @@ __all__ = [
     "propagate_iteratively",
     "propagation_matrix",
     "random_similarity",
+    "responsibilities",
     "restrict",
     "row_stochastic",
+    "seed_centres",
+    "shuffled_groups",
     "similarity_graph",
     "softmax_slope",
     "squared_distances",

@@ -21,6 +21,21 @@ def posterior(tracked: Tensor, observed: Tensor) -> Tensor:
     return torch.where(observed, -tracked, -torch.inf).softmax(dim=1)
 
 
+def responsibilities(pi: Tensor, losses: Tensor) -> Tensor:
+    """``q_sm ~ pi_sm exp(-l_sm)``: which component of a mixture each example comes from.
+
+    Args:
+        pi: ``(n, M)`` each example's prior weights of the components; below 1e-12 they count as 1e-12.
+        losses: ``(n, M)`` the loss of each example under each component, minus its log-likelihood.
+
+    Returns:
+        ``(n, M)`` in the type of ``losses``, rows sum to one.
+
+    Source: Marfoq et al., "Federated Multi-Task Learning under a Mixture of Distributions" (FedEM), Eq. (10).
+    """
+    return (pi.clamp(min=1e-12).log() - losses).softmax(dim=1)
+
+
 def heaviest(w: Tensor, negligible: float) -> tuple[Tensor, Tensor]:
     """The weights of each row that are not negligible beside its largest, heaviest first, and whose they are.
 

@@ -104,7 +104,7 @@ def findings_of(
     for subject in subjects_of(algorithm):
         _check_exemptions(subject)
         for name in names:
-            finding = _find(subject, name)
+            finding = finding_of(subject, name)
             findings.append(finding)
             if report is not None:
                 report(finding)
@@ -120,7 +120,8 @@ def subjects_of(algorithm: str | type[Algorithm] | Algorithm) -> list[Subject]:
     return [Subject(cls, variant) for variant in cls.variants] if cls.variants else [Subject(cls)]
 
 
-def _find(subject: Subject, name: str) -> Finding:
+def finding_of(subject: Subject, name: str) -> Finding:
+    """What one identity, by name, comes to for one method."""
     check = IDENTITIES[name]
     question = (inspect.getdoc(check) or "").split("\n", 1)[0]
     reason = subject.claims.exempt.get(name)

@@ -1,0 +1,26 @@
+"""Every registered method keeps every identity: what `check_algorithm` asks, of all of them, one test for each question."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.contract import available_algorithms
+from coterie.testing import IDENTITIES
+from coterie.testing.check import finding_of, subjects_of
+from coterie.testing.subject import Subject
+
+SUBJECTS = [subject for cls in available_algorithms().values() for subject in subjects_of(cls)]
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+@pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name for subject in SUBJECTS])
+def test_identity(subject: Subject, identity: str) -> None:
+    finding = finding_of(subject, identity)
+    assert finding.verdict != "broken", str(finding)
+
+
+@pytest.mark.parametrize("cls", available_algorithms().values(), ids=list(available_algorithms()))
+def test_exemptions_are_few_and_explained(cls: type) -> None:
+    for subject in subjects_of(cls):
+        assert len(subject.claims.exempt) <= 3
+        assert all(len(reason) > 20 for reason in subject.claims.exempt.values())
