@@ -27,6 +27,8 @@ from coterie.models import Models, stack_candidates
 from coterie.relations import benefits, epsilon_greedy, positive_shares
 from coterie.training.keys import generator
 
+_EXPLORING: dict[str, Any] = {"neighbours": 3, "epsilon": 1.0, "baseline": "before_training"}
+
 
 @register
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class FedFomo(Algorithm):
                 {"neighbours": 1, "epsilon": 1.0, "epsilon_decay": 1.0},
             ),
             "revert": ({"baseline": "before_training"}, {"baseline": "before_training", "revert": True}),
-            "affinity": ({"neighbours": 1, "epsilon": 0.0}, {"neighbours": 1, "epsilon": 0.0, "affinity": "shares"}),
+            "affinity": (_EXPLORING, {**_EXPLORING, "affinity": "shares"}),
         },
         validation=True,
     )

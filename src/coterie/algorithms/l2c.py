@@ -55,10 +55,7 @@ class L2C(Algorithm):
     )
     claims: ClassVar[Claims] = Claims(
         toy={"T0": 1, "topk": 2, "lr_alpha": 0.3},
-        limits=(
-            Limit({"self_weight": 1.0}, "local"),
-            Limit({"lr_alpha": 0.0, "T0": 1000}, "fedavg", {"weights": "uniform"}),
-        ),
+        limits=(Limit({"self_weight": 1.0}, "local"),),
         first_traffic=Traffic(lambda at: at.m, 1, summaries=("summary",)),
         traffic=Traffic(lambda at: min(at.m, at.algorithm.topk + 1), 1, summaries=("summary",)),
         symmetric={"T0": 1000},
