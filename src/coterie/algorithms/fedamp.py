@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,13 +17,36 @@ from coterie.contract import (
     Predictor,
     Server,
     Site,
+    alias,
     broadcast,
     mixture,
     option,
     register,
 )
 from coterie.models import Models
-from coterie.relations import attention, cross_distances, squared_distances, with_newcomer
+from coterie.relations import (
+    attention,
+    cosine_attention,
+    cosines,
+    cross_distances,
+    squared_distances,
+    with_newcomer,
+)
+
+_ATTENTION: dict[str, Any] = {"variant": "attention"}
+_HEURISTIC: dict[str, Any] = {"variant": "heuristic"}
+_CLAIMS = Claims(
+    toy={"lambda": 0.7, "alpha": 0.4},
+    limits=(Limit({"lambda": 0.0}, "local"),),
+    objective={"theta": lambda at: at.algorithm.lambda_ / (2 * at.algorithm.alpha) * at.squared_distance("u")},
+    anchored=Anchored(lambda lr: {"lambda": 1 / lr, "alpha": 1.0}, "u"),
+    alone={"lambda": 0.0},
+    changes={
+        "variant": (_ATTENTION, _HEURISTIC),
+        "sigma_relative": (_ATTENTION, {**_ATTENTION, "sigma_relative": False}),
+        "self_weight": (_HEURISTIC, {**_HEURISTIC, "self_weight": 0.6}),
+    },
+)
 
 
 @register
@@ -33,35 +56,39 @@ class FedAMP(Algorithm):
 
     A(x) = 1 - exp(-x/sigma); xi_ij = alpha A'(||w_i - w_j||^2), xi_ii = 1 - sum_j xi_ij, u_i = sum_j xi_ij w_j, with
     alpha cut to sigma / (m - 1) so that no self-weight is negative. ``sigma`` counts in units of the median squared
-    distance unless ``sigma_relative`` is off.
+    distance unless ``sigma_relative`` is off. ``heuristic`` (HeurFedAMP, for deep models) fixes xi_ii and gives the
+    others xi_ij = (1 - xi_ii) softmax_j(sigma cos(w_i, w_j)).
     """
 
     name: ClassVar[str] = "fedamp"
     title: ClassVar[str] = "FedAMP"
     paper: ClassVar[str] = "Huang et al., AAAI 2021"
     cites: ClassVar[str] = "huang2021personalized"
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"attention": {"sigma": 1.0}, "heuristic": {"sigma": 10.0}}
     deviations: ClassVar[tuple[str, ...]] = (
         "α is capped at σ / (m - 1) for m clients in the mixture, so that no self-weight is negative.",
         "σ counts in units of the median squared distance between models unless sigma_relative is off.",
         "Under partial participation the mixture runs over the clients that took part.",
+        "α and λ stay the same for the whole run; the paper lets α fall.",
     )
-    claims: ClassVar[Claims] = Claims(
-        toy={"lambda": 0.7, "alpha": 0.4},
-        limits=(Limit({"lambda": 0.0}, "local"),),
-        objective={"theta": lambda at: at.algorithm.lambda_ / (2 * at.algorithm.alpha) * at.squared_distance("u")},
-        anchored=Anchored(lambda lr: {"lambda": 1 / lr, "alpha": 1.0}, "u"),
-        alone={"lambda": 0.0},
-    )
+    claims: ClassVar[Mapping[str, Claims]] = {"attention": _CLAIMS, "heuristic": _CLAIMS}
 
-    lambda_: float = option(0.1, "strength λ of the pull; 0 is LOCAL", paper="0.1 to 1 in later work")
-    sigma: float = option(1.0, "width σ of the attention", paper="thousands; 1 in later work")
-    alpha: float = option(1.0, "step α of the server", paper="large, decayed; 1 in later work")
-    sigma_relative: bool = option(True, "measure σ in units of the median squared distance between models")
+    variant: Literal["attention", "heuristic"] = option(
+        "attention", "weights of the mixture: by distance, or with a fixed own weight and by angle", paper="both"
+    )
+    lambda_: float = option(0.1, "strength λ; 0 is LOCAL", paper="0.1 to 1 in later work")
+    sigma: float | None = option(
+        None, "attention: width σ; heuristic: factor σ of the cosines", paper="thousands; 1 in later work"
+    )
+    alpha: float = option(1.0, "step α of the server; it divides the pull's strength", paper="large, decayed")
+    sigma_relative: bool = option(True, "attention: measure σ in units of the median squared distance")
+    self_weight: float = option(0.1, "heuristic: the own weight ξᵢᵢ", paper="0.1 in third-party code")
 
     def check(self) -> None:
-        """``lambda`` is not negative; ``sigma`` and ``alpha`` are positive."""
+        """``lambda`` is not negative; ``sigma`` and ``alpha`` are positive; a weight lies in [0, 1]."""
         self.require(self.lambda_ >= 0, "lambda_", "0 or more")
-        self.require(self.sigma > 0, "sigma", "above 0")
+        self.require(self.sigma is not None and self.sigma > 0, "sigma", "above 0")
+        self.require(0 <= self.self_weight <= 1, "self_weight", "between 0 and 1")
         self.require(self.alpha > 0, "alpha", "above 0")
 
     def setup(self, server: Server) -> None:
@@ -71,12 +98,22 @@ class FedAMP(Algorithm):
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """Mix the models of the cohort, send each client its u_i, keep what comes back."""
-        distances = squared_distances(tensor for _, tensor in server.w[cohort].parameters())
-        xi = attention(distances, self.sigma, self.alpha, relative=self.sigma_relative)
+        xi = self.mixing(self.compare([tensor for _, tensor in server.w[cohort].parameters()]))
         server.xi[cohort] = 0.0
         server.xi[cohort.unsqueeze(1), cohort.unsqueeze(0)] = xi
         up = server.ask(self.local_update, cohort, u=mixture(xi, server.w[cohort]))
         server.w[up.clients] = up.w
+
+    def compare(self, models: list[Tensor]) -> Tensor:
+        """Squared distances of all pairs of models, or their cosines, ``(m, m)``."""
+        return squared_distances(models) if self.variant == "attention" else cosines(models)
+
+    def mixing(self, compared: Tensor) -> Tensor:
+        """xi from squared distances or cosines ``(m, m)``; rows sum to one."""
+        sigma = float(self.sigma or 0.0)
+        if self.variant == "attention":
+            return attention(compared, sigma, self.alpha, relative=self.sigma_relative)
+        return cosine_attention(compared, self.self_weight, sigma)
 
     def local_update(self, site: Site, u: Models) -> Mapping[str, Any]:
         """F_i(w) + (lambda / 2 alpha) ||w - u_i||^2 from the own w_i."""
@@ -89,9 +126,12 @@ class FedAMP(Algorithm):
             return None
         up = server.ask(self.local_update, clients, u=broadcast(server.initial_model()))
         members, own = ([tensor for _, tensor in models.parameters()] for models in (server.w, up.w))
-        among = squared_distances(members)
-        joined = [with_newcomer(among, row, 0.0) for row in cross_distances(own, members)]
-        xi = torch.stack([attention(d, self.sigma, self.alpha, relative=self.sigma_relative)[-1] for d in joined])
+        if self.variant == "attention":
+            among, towards, itself = self.compare(members), cross_distances(own, members), 0.0
+        else:
+            everyone = self.compare([torch.cat(pair) for pair in zip(members, own, strict=True)])
+            among, towards, itself = everyone[: server.K, : server.K], everyone[server.K :, : server.K], 1.0
+        xi = torch.stack([self.mixing(with_newcomer(among, row, itself))[-1] for row in towards])
         return {"u": server.w.mixed(xi[:, :-1]) + up.w * xi[:, -1]}
 
     def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
@@ -103,3 +143,6 @@ class FedAMP(Algorithm):
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """xi_ij, the attention that client i paid to client j when it last took part."""
         return {"xi": server.xi}
+
+
+alias("heurfedamp", "fedamp", "heuristic")

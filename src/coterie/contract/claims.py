@@ -33,10 +33,11 @@ class Situation(Protocol):
 
 
 class Federated(Protocol):
-    """What the size of a transfer may depend on."""
+    """What the size of a transfer may depend on; ``m`` clients have answered in the round."""
 
     algorithm: Any
     K: int
+    m: int
 
     def share(self, part: str) -> float:
         """The share of a model's parameters that are in ``head``, ``body``, ``last 2``, ...: 1 is Sigma."""

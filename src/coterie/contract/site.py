@@ -196,12 +196,17 @@ class Site:
         """The gradient of the mean loss: of a split in evaluation mode, ``(k,)`` rows, or of one step's batches.
 
         For a step, ``models`` are all k rows and the result holds the rows that still train; batch statistics that
-        move meanwhile wait for ``step.update``. ``weights`` replace the factor 1/n of each example.
+        move meanwhile wait for ``step.update``. ``weights`` replace the factor 1/n of each example. A client without
+        validation data takes the gradient on its training data.
         """
         objective = objective or self.context.objective
         stack = self.context.stack
         if not isinstance(where, Step):
-            return full_gradient(stack, models, self.split(where), objective, weights)
+            found = full_gradient(stack, models, self.split(where), objective, weights)
+            without = self.split(where).n == 0
+            if where == "validation" and weights is None and bool(without.any()):
+                found[without] = full_gradient(stack, models, self.train, objective)[without]
+            return found
         own = models[where.rows]
         own.materialise()
         where.buffers = {name: own.tensors[name].clone() for name in models.layout.buffers}

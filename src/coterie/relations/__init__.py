@@ -13,6 +13,8 @@ from coterie.relations.clusters import (
     shuffled_groups,
 )
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
+from coterie.relations.laplacian import covariance_step, gram, laplacian_step, largest_degree, task_covariance
+from coterie.relations.mixing import adam, benefits, positive_shares, softmax_slope
 from coterie.relations.newcomers import with_newcomer
 from coterie.relations.posterior import heaviest, owner_shares, posterior, responsibilities, track_losses
 from coterie.relations.propagation import (
@@ -27,27 +29,34 @@ from coterie.relations.subspaces import joint_matrix, principal_subspace, subspa
 from coterie.relations.weights import inverse_distance_weights, normalised
 
 __all__ = [
+    "adam",
     "attention",
     "balanced_cross_entropy",
     "balancing_offsets",
+    "benefits",
     "bipartition",
     "cluster_shares",
     "cosine_attention",
     "cosines",
+    "covariance_step",
     "cross_distances",
     "descend",
     "effective_alpha",
     "epsilon_greedy",
     "gradient_similarity",
+    "gram",
     "heaviest",
     "inverse_distance_weights",
     "joint_matrix",
+    "laplacian_step",
+    "largest_degree",
     "median_distance",
     "membership",
     "name_order",
     "normalised",
     "owner_shares",
     "parameter_similarity",
+    "positive_shares",
     "posterior",
     "principal_subspace",
     "propagate_iteratively",
@@ -59,8 +68,10 @@ __all__ = [
     "seed_centres",
     "shuffled_groups",
     "similarity_graph",
+    "softmax_slope",
     "squared_distances",
     "subspace_similarity",
+    "task_covariance",
     "track_losses",
     "with_newcomer",
 ]

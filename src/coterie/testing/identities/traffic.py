@@ -24,6 +24,7 @@ class _Federated:
 
     algorithm: Algorithm
     K: int
+    m: int
     layout: Layout
 
     def share(self, part: str) -> float:
@@ -44,7 +45,7 @@ def traffic(subject: Subject) -> None:
 def _require_booked(subject: Subject, sim: Simulation, report: RoundReport) -> None:
     claims = subject.claims
     claim = claims.first_traffic if report.round == 1 and claims.first_traffic is not None else claims.traffic
-    at = _Federated(sim.algorithm, sim.K, sim.stack.layout)
+    at = _Federated(sim.algorithm, sim.K, len(report.answered), sim.stack.layout)
     found = Counter[str]()
     for row in report.ledger:
         if row["phase"] != "train":
