@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.checks import check
-from coterie.cli.listings import algorithms, datasets, presets
+from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
 
@@ -44,7 +44,7 @@ def root(
         raise typer.Exit
 
 
-for command in (run, resume, adapt, show, check, algorithms, datasets, presets):  # as --help lists them
+for command in (run, resume, adapt, show, check, algorithms, cite, datasets, presets):  # as --help lists them
     app.command()(command)
 
 
