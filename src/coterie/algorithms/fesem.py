@@ -50,12 +50,13 @@ class FeSEM(Algorithm):
     claims: ClassVar[Claims] = Claims(
         toy={"clusters": 3, "mu": 0.3},
         limits=(
-            Limit({"clusters": 1, "members": "answered", "predict": "centre"}, "fedavg"),
-            Limit({"clusters": 1, "members": "answered"}, "fedavg", state="w"),
-            Limit({"clusters": 100}, "local"),
+            Limit({"clusters": 1, "mu": 0.0, "members": "answered", "predict": "centre"}, "fedavg"),
+            Limit({"clusters": 1, "mu": 0.0, "members": "answered"}, "fedavg", state="w"),
+            Limit({"clusters": 100, "mu": 0.0}, "local"),
         ),
         objective={"w": lambda at: at.algorithm.mu / 2 * at.squared_distance("w")},
-        changes={"recluster": ({}, {"recluster": 3})},
+        alone={"mu": 0.0},
+        changes={"recluster": ({"iterations": 1}, {"iterations": 1, "recluster": 9})},
     )
 
     clusters: int = option(4, "number C of centres", paper="2 to 10")
