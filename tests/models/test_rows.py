@@ -435,6 +435,18 @@ def test_buffers_of_a_mixture() -> None:
     assert torch.equal(one.tensors["mean"], models().tensors["mean"][:1])
 
 
+def test_without_buffers_there_are_the_parameters_alone() -> None:
+    theta = models()
+    bare = theta.without_buffers()
+    assert set(bare.tensors) == {"w", "b", "s"}
+    assert torch.equal(bare.flat(), theta.flat())
+    assert bare.bytes_per_row()[1] == 0
+    theta[0] = models(seed=1)[0]
+    assert torch.equal(bare.flat(), models().flat())  # a value of its own
+    assert equal(models() + bare, models() * 2.0)  # the buffers of the left
+    assert common().without_buffers().common
+
+
 def test_buffers_of_common_rows_and_of_no_weight() -> None:
     theta = common()
     mixed = MATRIX @ theta

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from coterie.relations import owner_shares, posterior, track_losses
+from coterie.relations import owner_shares, posterior, responsibilities, track_losses
 
 
 def matrix(*rows: list[float]) -> torch.Tensor:
@@ -32,3 +32,17 @@ def test_owners_share_by_weight() -> None:
     mass, share = owner_shares(torch.tensor([0, 2, 0, 1]), torch.tensor([0.5, 0.25, 1.5, 0.0]).double(), 4)
     torch.testing.assert_close(mass, torch.tensor([2.0, 0.0, 0.25, 0.0]).double())
     torch.testing.assert_close(share, matrix([0.25, 0, 0.75, 0], [0] * 4, [0, 1.0, 0, 0], [0] * 4))
+
+
+def test_responsibilities_are_prior_times_likelihood() -> None:
+    pi, likelihood = matrix([0.5, 0.25, 0.25], [1 / 3] * 3), matrix([0.1, 0.2, 0.4], [0.3, 0.3, 0.3])
+    q = responsibilities(pi, -likelihood.log())
+    torch.testing.assert_close(q, matrix([0.05 / 0.2, 0.05 / 0.2, 0.1 / 0.2], [1 / 3] * 3))
+    torch.testing.assert_close(responsibilities(pi, -likelihood.log() + 1e6), q, rtol=0, atol=1e-9)
+
+
+def test_a_component_without_prior_can_come_back() -> None:
+    q = responsibilities(matrix([0.0, 1.0]), matrix([0.0, 40.0]))
+    odds = 1e-12 / torch.exp(torch.tensor(-40.0, dtype=torch.float64))
+    torch.testing.assert_close(q, matrix([odds / (1 + odds), 1 / (1 + odds)]))
+    assert responsibilities(matrix([0.0, 1.0]), matrix([5000.0, 9000.0])).tolist() == [[1.0, 0.0]]

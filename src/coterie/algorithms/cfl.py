@@ -65,7 +65,7 @@ class CFL(Algorithm):
         self.require(self.weights in ("samples", "uniform"), "weights", "samples or uniform")
 
     def setup(self, server: Server) -> None:
-        """A tree of one node for all clients: its model, its children, the mean direction of the updates that led to it."""
+        """A tree of one node for all: its model, its children, the mean direction of the updates that led to it."""
         server.w = server.initial_model()
         server.direction = server.initial_model().zeros()
         server.children = torch.full((1, 2), -1)

@@ -61,7 +61,7 @@ class FeSEM(Algorithm):
     clusters: int = option(4, "number C of centres", paper="2 to 10")
     mu: float = option(0.0, "strength of a pull towards the received centre; 0 is none", paper="optional")
     recluster: int = option(1, "rounds from one E-step to the next", paper="1")
-    iterations: int = option(5, "E- and M-steps when the first centres are chosen", paper="5 in the authors' code")
+    iterations: int = option(5, "E- and M-steps after centres have been drawn", paper="5 in the authors' code")
     weights: str = option("samples", "samples: members count by n_k; uniform: all count the same", paper="both")
     members: Literal["all", "answered"] = option(
         "all", "whose models form a centre: the last of all its members, or only those of this round"
@@ -94,12 +94,14 @@ class FeSEM(Algorithm):
         known[up.clients] = True
         everyone = known.nonzero().flatten()
         members = everyone if self.members == "all" else up.clients
-        due = (server.round % self.recluster) == 0
-        if due or first:
-            self.draw_centres(server, everyone)
-        for _ in range(self.iterations if first else 1):
-            self.assign(server, everyone if due or first else latecomers)
+        due = first or server.round % self.recluster == 0
+        if not first:
+            self.assign(server, everyone if due else latecomers)
             self.move_centres(server, members)
+        if due and self.draw_centres(server, everyone):
+            for _ in range(self.iterations):
+                self.assign(server, everyone)
+                self.move_centres(server, members)
 
     def centres(self, server: Server, clients: Tensor) -> Models:
         """W_{r_k} of each of ``clients: (k,)``; theta^0 for one that is in none of several clusters yet."""
@@ -109,10 +111,10 @@ class FeSEM(Algorithm):
             found[new] = server.initial_models(int(new.sum()))
         return found
 
-    def draw_centres(self, server: Server, clients: Tensor) -> None:
+    def draw_centres(self, server: Server, clients: Tensor) -> bool:
         """k-means++: as many centres as are still to be had among the models that lie apart from those in use."""
         if server.drawn == self.clusters:
-            return
+            return False
         order = name_order(server.names)
         among = order[torch.isin(order, clients)]
         here = _blocks(server.theta[among])
@@ -122,6 +124,7 @@ class FeSEM(Algorithm):
         chosen = among[seed_centres(squared_distances(here), draws, nearest, equal=EQUAL * longest)]
         server.w[torch.arange(server.drawn, server.drawn + len(chosen))] = server.theta[chosen]
         server.drawn = server.drawn + len(chosen)
+        return len(chosen) > 0
 
     def assign(self, server: Server, clients: Tensor) -> None:
         """E: r_k = argmin_c ||w_k - W_c||^2 over the centres in use."""

@@ -13,7 +13,6 @@ from torch import Tensor
 from coterie.contract import Algorithm, Claims, Predictor, Server, Site, broadcast, option, register
 from coterie.errors import CoterieError
 from coterie.models import Models
-from coterie.training import TrainingSettings
 from coterie.training.keys import generator
 
 
@@ -58,19 +57,15 @@ class L2GD(Algorithm):
         self.require(0 < self.p < 1, "p", "above 0 and below 1")
         self.require(self.iterations >= 1, "iterations", "1 or more")
 
-    def check_training(self, training: TrainingSettings) -> None:
-        """An averaging step must not overshoot the mean: s <= 1."""
-        super().check_training(training)
-        s = self.share(training.lr)
+    def share(self, lr: float) -> float:
+        """s, the share of the way to the mean that an averaging step goes; ``CoterieError`` where it overshoots."""
+        s = lr * self.lambda_ * (1.0 - self.p) / self.p
         if s > 1.0 + 1e-12:
             raise CoterieError(
-                f"l2gd: an averaging step would go {s:.4g} times the way to the mean; lower lambda or training.lr, or "
-                "raise p"
+                f"an averaging step would go {s:.4g} times the way to the mean, and may go 1; lower lambda or "
+                "training.lr, or raise p"
             )
-
-    def share(self, lr: float) -> float:
-        """s, the share of the way to the mean that an averaging step goes."""
-        return lr * self.lambda_ * (1.0 - self.p) / self.p
+        return s
 
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
@@ -111,6 +106,7 @@ class L2GD(Algorithm):
 
     def local_steps(self, site: Site, steps: Tensor, first: Tensor) -> Mapping[str, Any]:
         """x_k <- x_k - eta grad F_k(x_k), ``steps`` times, on batches of their own in each part of a round."""
+        self.share(site.lr)  # said before much is computed
         batches = f"train {int(first[0])}" if int(first[0]) else "train"
         site.theta = site.fit(site.theta, steps=int(steps[0]), batches=batches).models
         return {}

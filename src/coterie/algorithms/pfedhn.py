@@ -86,7 +86,7 @@ class PFedHN(Algorithm):
         up = server.ask(self.local_update, cohort, theta=made(server.like, server.weights, cohort))
         gradients = pulled_back(server.weights, up.clients, dict(up.change.parameters()))
         server.norm = float(sum(gradient.double().square().sum() for gradient in gradients.values()) ** 0.5)
-        scale = min(1.0, self.clip / max(server.norm, 1e-12))
+        scale = min(1.0, self.clip / (server.norm + 1e-6))  # as torch's clip_grad_norm_
         weights, momentum = dict(server.weights), dict(server.momentum)
         for name, gradient in gradients.items():
             direction = scale * gradient + self.server_weight_decay * weights[name]
@@ -132,7 +132,7 @@ class PFedHN(Algorithm):
             trained = site.fit(theta, epochs=1, batches=f"train {epoch}").models
             change = dict((theta - trained).parameters())
             (gradient,) = pulled_back({**weights, EMBEDDINGS: v}, everyone, change, [EMBEDDINGS]).values()
-            scale = (self.clip / gradient.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
+            scale = (self.clip / (gradient.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
             momentum = self.server_momentum * momentum + scale * gradient + self.server_weight_decay * v
             v = v - self.rate_of(EMBEDDINGS) * momentum
             theta = made(trained, {**weights, EMBEDDINGS: v}, everyone)

@@ -12,7 +12,6 @@ from torch import Tensor
 from coterie.contract import Claims, GlobalModel, Limit, Predictor, Server, Site, broadcast, option, register
 from coterie.errors import CoterieError
 from coterie.models import Models
-from coterie.training import TrainingSettings
 
 
 @register
@@ -34,23 +33,21 @@ class PFedMe(GlobalModel):
         "A round goes through E epochs, each batch an inner problem, unless local_steps counts the batches.",
         "Only those who are asked train; in the authors' code all clients do.",
         "Clients count by their examples unless weights is uniform, as it is in the paper.",
+        "λ is 10 by default, which stays stable up to a learning rate of 0.1; ηλ must not exceed 1.",
         "Each inner problem starts at w_k and has no weight decay; warm_start and mu do as the authors' code does.",
     )
     claims: ClassVar[Claims] = Claims(
-        toy={"lambda": 4.0, "inner_lr": 0.1},
+        toy={"lambda": 4.0},
         limits=(
             Limit({"lambda": 4.0, "inner_lr": 0.25, "inner_steps": 1}, "fedavg", state="w"),  # w - theta = eta_p grad
             Limit({"lambda": 0.5, "inner_lr": 2.0, "inner_steps": 1}, "fedavg", state="w"),
         ),
-        learns={"lambda": 4.0, "inner_lr": 0.1},
         exempt={"alone": "predictions are one inner problem away from w, which alone follows plain SGD"},
     )
 
-    lambda_: float = option(15.0, "strength λ of the pull of θ towards w", paper="15")
+    lambda_: float = option(10.0, "strength λ of the pull of θ towards w", paper="15, with η = 0.005")
     inner_steps: int = option(5, "gradient steps K on each batch's inner problem", paper="5")
-    inner_lr: float | None = option(
-        None, "rate η_p of an inner step; none: that of training", paper="0.1, 0.09 or 0.01"
-    )
+    inner_lr: float = option(0.1, "rate η_p of an inner step", paper="0.1, 0.09 or 0.01")
     beta: float = option(1.0, "how far the server's w goes to the mean of the w_k", paper="1, compared with 2")
     local_steps: int | None = option(None, "batches R of a round; none: the epochs of training", paper="20")
     warm_start: bool = option(
@@ -63,21 +60,12 @@ class PFedMe(GlobalModel):
         super().check()
         self.require(self.lambda_ >= 0, "lambda_", "0 or more")
         self.require(self.inner_steps >= 1, "inner_steps", "1 or more")
-        self.require(self.inner_lr is None or self.inner_lr > 0, "inner_lr", "above 0")
+        self.require(self.inner_lr > 0, "inner_lr", "above 0")
         self.require(self.beta >= 0, "beta", "0 or more")
         self.require(self.local_steps is None or self.local_steps >= 1, "local_steps", "1 or more")
         self.require(self.mu >= 0, "mu", "0 or more")
-
-    def check_training(self, training: TrainingSettings) -> None:
-        """Both pulls must not overshoot: eta lambda <= 1, and eta_p (lambda + mu) < 2."""
-        super().check_training(training)
-        outer, inner = training.lr, training.lr if self.inner_lr is None else self.inner_lr
-        if outer * self.lambda_ > 1.0 + 1e-12 or inner * (self.lambda_ + self.mu) >= 2.0:
-            raise CoterieError(
-                f"pfedme: training.lr times lambda is {outer * self.lambda_:.4g} and must be at most 1, and inner_lr "
-                f"times (lambda + mu) is {inner * (self.lambda_ + self.mu):.4g} and must be below 2; lower lambda or "
-                "the rates"
-            )
+        stable = self.inner_lr * (self.lambda_ + self.mu) < 2
+        self.require(stable, "inner_lr", f"below 2 / (lambda + mu) = {2 / max(self.lambda_ + self.mu, 1e-12):.4g}")
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """w <- (1 - beta) w + beta sum_k p_k w_k over the clients that answered."""
@@ -91,13 +79,18 @@ class PFedMe(GlobalModel):
 
     def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """R batches, each an inner problem whose solution w_k then approaches."""
+        if site.lr * self.lambda_ > 1.0 + 1e-12:
+            raise CoterieError(
+                f"lambda {self.lambda_:g} times the learning rate {site.lr:.4g} exceeds 1, so that w would overshoot "
+                "its personal model; lower lambda or training.lr"
+            )
         theta = w.clone()
         for step in site.steps(steps=self.local_steps):
             if not self.warm_start:
                 theta[step.rows] = w[step.rows]
             for _ in range(self.inner_steps):
                 gradient = self.inner_gradient(site.gradient(theta, step), theta[step.rows], w[step.rows])
-                theta = step.shift(theta, gradient * -self.inner_rate(site))
+                theta = step.shift(theta, gradient * -self.inner_lr)
             w = step.update(w, (w - theta)[step.rows] * self.lambda_)
         everyone = torch.ones_like(site.trained)
         site.theta, site.trained = theta.with_buffers(w, everyone), everyone
@@ -107,15 +100,11 @@ class PFedMe(GlobalModel):
         """The gradient of F_k(th) + (lambda/2) ||th - w||^2 + (mu/2) ||th||^2, given that of F_k."""
         return gradient + (theta - w) * self.lambda_ + theta * self.mu
 
-    def inner_rate(self, site: Site) -> float:
-        """eta_p."""
-        return site.lr if self.inner_lr is None else self.inner_lr
-
     def solved(self, site: Site, w: Models) -> Models:
         """An inner problem around w on all of a client's data, for who has not trained."""
         theta = w
         for _ in range(self.inner_steps):
-            theta = theta - self.inner_gradient(site.gradient(theta, "train"), theta, w) * self.inner_rate(site)
+            theta = theta - self.inner_gradient(site.gradient(theta, "train"), theta, w) * self.inner_lr
         return theta
 
     def personal(self, site: Site, **offer: Any) -> Predictor:
@@ -127,19 +116,12 @@ class PFedMe(GlobalModel):
         theta[new] = self.solved(site, offer["w"])[new]
         return Predictor(theta)
 
-    def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
-        """w: the centre of an inner problem for those with labels, the model of the others."""
-        return {"w" if labelled else "theta": broadcast(server.w)}
-
     def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
-        """An inner problem around w, solved as by a client that has not trained, then on batch after batch."""
-        if "theta" in received:
-            yield Predictor(received["theta"])
-            return
-        w, theta = received["w"], self.solved(site, received["w"])
+        """The inner problem around w, batch after batch."""
+        w = theta = received["theta"]
         yield Predictor(theta)
         for epoch in range(epochs):
             for step in site.steps(epochs=1, batches=f"train {epoch}"):
                 gradient = self.inner_gradient(site.gradient(theta, step), theta[step.rows], w[step.rows])
-                theta = step.shift(theta, gradient * -self.inner_rate(site))
+                theta = step.shift(theta, gradient * -self.inner_lr)
             yield Predictor(theta)

@@ -32,8 +32,9 @@ class Scaffold(GlobalModel):
         "With weights: samples, which the paper does not have, c is the mean of the c_k with the weights n_k / n.",
     )
     claims: ClassVar[Claims] = Claims(
-        objective={"w": lambda at: at.along("c") - at.along("c_k")},
+        objective={"w": lambda at: at.along("c") - at.along("c_k", before=True)},
         traffic=Traffic(2, 2),
+        learns={"server_lr": 2.0},  # plain SGD is slow
     )
 
     weights: str = option("uniform", "uniform: all clients count the same; samples: by n_k", paper="uniform")

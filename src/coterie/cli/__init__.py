@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.listings import algorithms, datasets, presets
+from coterie.cli.checks import check
+from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
 
@@ -43,7 +44,7 @@ def root(
         raise typer.Exit
 
 
-for command in (run, resume, adapt, show, algorithms, datasets, presets):  # as --help lists them
+for command in (run, resume, adapt, show, check, algorithms, cite, datasets, presets):  # as --help lists them
     app.command()(command)
 
 

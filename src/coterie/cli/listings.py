@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,16 +14,18 @@ from rich.syntax import Syntax
 
 from coterie.cli.arguments import AsJson, Debug
 from coterie.cli.printing import cell, friendly, plain_table, print_json, standard_output
+from coterie.errors import CoterieWarning
 
 
 def algorithms(
-    name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One method: all about it.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """List the methods, or explain one.
 
-    With NAME: its paper, its variants and every option with its default.
+    With NAME: its idea and paper, what it sends and receives (measured on the spot), every option with its default and
+    the paper's value, and where it differs from the paper.
     """
     console = standard_output()
     with friendly(debug):
@@ -31,13 +35,34 @@ def algorithms(
         if as_json:
             print_json(cards if name is None else cards[0])
         elif name is None:
-            table = plain_table("name", "method", "variants")
+            table = plain_table("name", "method", "idea", "variants")
             for card in cards:
-                table.add_row(card["name"], card["title"], ", ".join(card["variants"]))
+                table.add_row(card["name"], card["title"], escape(card["idea"]), ", ".join(card["variants"]))
             console.print(table)
-            console.print("Options of one: coterie algorithms NAME", style="dim", highlight=False)
+            console.print("All about one: coterie algorithms NAME", style="dim", highlight=False)
         else:
             _print_card(console, cards[0])
+
+
+def cite(
+    names: Annotated[list[str], typer.Argument(metavar="NAME|RUN", help="Methods, or directories of runs.")],
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Print BibTeX entries of methods, or of all methods of a run.
+
+    [bold]coterie cite fedora ditto >> thesis.bib[/] appends two. An entry that several methods share is there once.
+    """
+    with friendly(debug):
+        from coterie.experiment.citing import cite as look_up
+
+        entries, without = look_up(names)
+        for name in without:
+            warnings.warn(f"{name} has no paper to cite.", CoterieWarning, stacklevel=1)
+        if as_json:
+            print_json(entries)
+        elif entries:
+            sys.stdout.write("\n\n".join(entries.values()) + "\n")
 
 
 def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
@@ -105,17 +130,53 @@ def _preset_row(preset: Any) -> dict[str, Any]:
 
 
 def _print_card(console: Console, card: dict[str, Any]) -> None:
-    console.print(f"[bold]{card['name']}[/]  {escape(card['title'])}")
-    for line in (card["paper"], "", *card["about"].splitlines()):
-        console.print(escape(line), highlight=False)
-    if card["evaluated"]:
-        console.print(f"\nEvaluated: {escape(card['evaluated'])}", highlight=False)
+    say = partial(console.print, highlight=False)
+    say(f"[bold]{card['name']}[/]  {escape(card['title'])}: {escape(card['idea'])}")
+    if card["paper"]:
+        say(escape(f"{card['paper']}; BibTeX: coterie cite {card['name']}"))
+    say()
+    for line in card["about"].splitlines():
+        say(escape(line))
+    say(f"\nEvaluated: {escape(card['evaluated'])}")
+    _print_traffic(console, card["traffic"])
+    _print_options(console, card)
+    if card["deviations"]:
+        say("\n[bold]Differs from the paper or its authors' code[/]")
+        for deviation in card["deviations"]:
+            say(escape(f"- {deviation}"))
+    if card["page"]:
+        say(f"\nMore: {card['page']}", style="dim")
+
+
+def _print_traffic(console: Console, traffic: dict[str, Any]) -> None:
+    console.print("\n[bold]Traffic of a client[/], in models (Sigma = 1), measured", highlight=False)
+    if traffic["failed"]:
+        console.print(escape(f"not measured: {traffic['failed']}"), highlight=False)
+        return
+    several = len(traffic["rows"]) > 1
+    table = plain_table(*(["variant"] if several else []), "when", "down", "up", "to peers", "besides")
+    for variant, rows in traffic["rows"].items():
+        for row in rows:
+            amounts = (f"{row[way]:.3g}" for way in ("down", "up", "peers"))
+            besides = ", ".join(f"{way} {size:.0f} bytes" for way, size in row["bytes"].items())
+            table.add_row(*([variant] if several else []), row["when"], *amounts, besides)
+    console.print(table)
+    console.print(traffic["setting"], style="dim", highlight=False)
+
+
+def _print_options(console: Console, card: dict[str, Any]) -> None:
     if not card["options"]:
         console.print("\nNo options.")
         return
-    table = plain_table("option", "type", "default", *card["variants"])
+    several = card["variants"] if len(card["variants"]) > 1 else []
+    table = plain_table("option", *(several or ["default"]), "paper's value", "meaning")
     for option in card["options"]:
-        values = (cell(option["variants"].get(variant)) for variant in card["variants"])
-        table.add_row(option["name"], escape(option["type"]), cell(option["default"]), *values)
+        defaults = {variant: option["variants"].get(variant, option["default"]) for variant in several or [""]}
+        if option["name"] == "variant":
+            defaults = {variant: variant or option["default"] for variant in defaults}
+        choices = f" ({' | '.join(map(str, option['choices']))})" if option["choices"] else ""
+        table.add_row(
+            option["name"], *map(cell, defaults.values()), escape(option["paper"]), escape(option["meaning"] + choices)
+        )
     console.print()
     console.print(table)

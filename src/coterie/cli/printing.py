@@ -89,7 +89,9 @@ def plain_table(*columns: str) -> Table:
 
 
 def cell(value: Any) -> str:
-    """A value as a cell of a table; nothing for None."""
+    """A value as a cell of a table, written as in YAML; nothing for None."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

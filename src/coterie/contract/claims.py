@@ -28,8 +28,8 @@ class Situation(Protocol):
     def squared_distance(self, name: str) -> Tensor:
         """``||theta - x||^2: (r,)`` for a model x that the client received or holds as state."""
 
-    def along(self, name: str) -> Tensor:
-        """``<x, theta>: (r,)`` for a model x that the client received or holds as state."""
+    def along(self, name: str, *, before: bool = False) -> Tensor:
+        """``<x, theta>: (r,)`` for a model x that the client received or holds as state, or held before this round."""
 
 
 class Federated(Protocol):

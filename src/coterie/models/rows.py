@@ -243,7 +243,7 @@ class Models:
     def without_buffers(self) -> Models:
         """The parameters alone, as a gradient has them: control variates and momenta have no statistics."""
         layout = replace(self.layout, buffers=())
-        return self._seen(Models(layout, {name: self.tensors[name] for name in layout.parameters}))
+        return self._lend(Models(layout, {name: self.tensors[name] for name in layout.parameters}))
 
     def to(self, device: torch.device | str) -> Models:
         """The same models on another device."""

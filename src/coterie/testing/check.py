@@ -122,11 +122,10 @@ def subjects_of(algorithm: str | type[Algorithm] | Algorithm) -> list[Subject]:
 
 def finding_of(subject: Subject, name: str) -> Finding:
     """What one identity, by name, comes to for one method."""
-    check = IDENTITIES[name]
-    question = (inspect.getdoc(check) or "").split("\n", 1)[0]
+    check, asked = IDENTITIES[name], question(name)
     reason = subject.claims.exempt.get(name)
     if reason is not None:
-        return Finding(subject.name, name, question, "exempt", reason=reason)
+        return Finding(subject.name, name, asked, "exempt", reason=reason)
     begin = perf_counter()
     try:
         check(subject)
@@ -136,8 +135,13 @@ def finding_of(subject: Subject, name: str) -> Finding:
         expected, got = "the toy runs of this identity end", f"{_place(error)}{describe(error)}"
         hint = "" if isinstance(error, CoterieError) else "run the method by itself to see the traceback"
     else:
-        return Finding(subject.name, name, question, "holds", seconds=perf_counter() - begin)
-    return Finding(subject.name, name, question, "broken", expected, got, hint, seconds=perf_counter() - begin)
+        return Finding(subject.name, name, asked, "holds", seconds=perf_counter() - begin)
+    return Finding(subject.name, name, asked, "broken", expected, got, hint, seconds=perf_counter() - begin)
+
+
+def question(identity: str) -> str:
+    """What an identity asks, in a line."""
+    return (inspect.getdoc(IDENTITIES[identity]) or "").split("\n", 1)[0]
 
 
 def _place(error: Exception) -> str:

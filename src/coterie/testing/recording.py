@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class Call:
     site: Site
     received: dict[str, Any]
     returned: dict[str, Any]
+    held: dict[str, Models] = field(default_factory=dict)  # the clients' models as they were before the call
 
     def find(self, name: str, client: int) -> Any:
         """The client's row of what it received or returned under this name, or else of its state."""
@@ -46,10 +47,16 @@ class Recording(Simulation):
 
     def _call(self, method: Callable[..., Any], site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
         received = {name: value.clone() for name, value in payload.items()}
+        held = {name: value.clone() for name, value in self._models(site).items()}
         returned = super()._call(method, site, payload)
         answers = {name: plain(value).clone() for name, value in returned.items()}
-        self.calls.append(Call(getattr(method, "__name__", "method"), site, received, answers))
+        self.calls.append(Call(getattr(method, "__name__", "method"), site, received, answers, held))
         return returned
+
+    def _models(self, site: Site) -> dict[str, Models]:
+        """The models that the clients of a site hold."""
+        held = {name: getattr(site, name, None) for name in self.bank.columns}
+        return {name: value for name, value in held.items() if isinstance(value, Models)}
 
 
 class _Shadow:

@@ -38,9 +38,10 @@ class At:
         """``||theta - x||^2: (r,)``."""
         return (self.theta - flat(self.call.find(name, self.client))).square().sum(1)
 
-    def along(self, name: str) -> Tensor:
+    def along(self, name: str, *, before: bool = False) -> Tensor:
         """``<x, theta>: (r,)``."""
-        return self.theta @ flat(self.call.find(name, self.client))
+        model = self.call.held[name][self.client] if before else self.call.find(name, self.client)
+        return self.theta @ flat(model)
 
 
 def objective(subject: Subject) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import torch
 
 from coterie.engines import Participation
+from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
 from coterie.testing.subject import Broken, Subject, models_of, predicted, run
-from coterie.testing.toys import RAGGED, changed_inputs
+from coterie.testing.toys import RAGGED
 
 
 def participation(subject: Subject) -> None:
@@ -49,5 +50,8 @@ def absent(subject: Subject) -> None:
 
 
 def _with_other_first() -> Federation:
-    positions = torch.arange(int(RAGGED.train.offsets[1]))
-    return replace(RAGGED, train=changed_inputs(RAGGED.train, lambda x: -2.0 * x, positions))
+    """The same federation but for the first client, which has fewer and other training data."""
+    clients = [RAGGED.train.client(row) for row in range(RAGGED.k)]
+    clients[0] = (-2.0 * clients[0][0][:3], clients[0][1][:3])
+    inputs, targets = zip(*clients, strict=True)
+    return replace(RAGGED, train=ClientData.from_clients(inputs, targets))

@@ -88,19 +88,22 @@ def _numbers(values: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
 def options(subject: Subject) -> None:
     """Every hyper-parameter changes the result of a toy run."""
     known: dict[str, Tensor] = {}
-    types = _types(subject.cls)
+    types, deaf = _types(subject.cls), list[Broken]()
     for field in fields(subject.cls):
         name = field.name.rstrip("_")
         if name in subject.claims.newcomers or name == "variant":
             continue
         try:
             _require_felt(subject, field, types[field.name], known)
-        except Broken:
+        except Broken as broken:
             if not (
                 _felt(subject, field, types[field.name], _ABSENT)
                 or _felt_in_another_variant(subject, field, types[field.name])
             ):
-                raise
+                deaf.append(broken)
+    if deaf:
+        expected, got = ("; ".join(getattr(each, part) for each in deaf) for part in ("expected", "got"))
+        raise Broken(expected, got, deaf[0].hint)
 
 
 _ABSENT = {2: ("client-1", "client-4"), 3: ("client-0",), 4: ("client-3", "client-1")}

@@ -1,0 +1,137 @@
+"""All about one method, and what to cite."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from cli_helpers import coterie, error_of, tiny
+
+from coterie.contract import Algorithm, Traffic, available_algorithms
+from coterie.experiment.catalogue import algorithm_cards
+from coterie.experiment.traffic import CLASSES, CLIENTS, FEATURES, MODEL, measured_traffic
+from coterie.models import Stack, build_model
+
+SYSTEMS = [
+    (name, variant)
+    for name, cls in available_algorithms().items()
+    if cls.__module__.startswith("coterie.algorithms")
+    for variant in list(cls.variants) or [None]
+]
+
+
+class Circumstances:
+    """What claims about traffic may depend on."""
+
+    K = CLIENTS
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        build = partial(build_model, MODEL.name, (FEATURES,), CLASSES, "classification", **MODEL.options)
+        self.theta = Stack(build, (FEATURES,)).initial(0)
+
+    def share(self, part: str) -> float:
+        return self.theta[part].bytes_per_row()[0] / self.theta.bytes_per_row()[0]
+
+
+def claimed(traffic: Traffic, at: Circumstances) -> list[float]:
+    amounts = (traffic.down, traffic.up, traffic.peers)
+    return [float(amount(at) if callable(amount) else amount) for amount in amounts]
+
+
+@pytest.mark.parametrize(("name", "variant"), SYSTEMS)
+def test_measured_traffic_is_what_the_method_claims(name: str, variant: str | None) -> None:
+    cls = available_algorithms()[name]
+    claims = cls.claims_of(variant)
+    rows = {row["when"]: [row["down"], row["up"], row["peers"]] for row in measured_traffic(cls, variant)}
+    at = Circumstances(cls() if variant is None else cls(variant=variant))  # type: ignore[call-arg]
+    later = [amounts for when, amounts in rows.items() if when.startswith(("each", "from"))]
+    assert later == [pytest.approx(claimed(claims.traffic, at))]
+    if claims.first_traffic is not None:
+        assert rows["round 1"] == pytest.approx(claimed(claims.first_traffic, at))
+
+
+def test_a_method_is_explained() -> None:
+    text = coterie("algorithms", "pgfed").stdout
+    words = (
+        "ICCV 2023",
+        "round 1",
+        "from round 2",
+        "paper's value",
+        "strength μ",
+        "evaluation mode",
+        "coterie cite pgfed",
+    )
+    assert all(word in text for word in words)
+    assert "docs/algorithms/pgfed.md" in text
+
+
+def test_choices_and_variants_of_options() -> None:
+    card = json.loads(coterie("algorithms", "fedora", "--json").stdout)
+    options = {option["name"]: option for option in card["options"]}
+    assert options["kind"]["choices"] == ["cos", "exp_cos"]
+    assert options["kind"]["variants"] == {"released": "exp_cos", "paper": "cos"}
+    assert options["prox_place"]["choices"] == ["gradient", "after_momentum", "after_step"]
+    assert options["rank"]["choices"] == []
+    assert options["epsilon"]["paper"] == "1e-8"
+    assert set(card["traffic"]["rows"]) == {"released", "paper"}
+    assert card["deviations"]
+    assert card["cites"] == ["wu2023personalized"]
+
+
+def test_every_method_has_an_idea_in_one_line() -> None:
+    cards = algorithm_cards()
+    ideas = {card["name"]: card["idea"] for card in cards}
+    assert all(idea and "\n" not in idea for idea in ideas.values())
+    assert ideas["ditto"] == "a personal model pulled towards the global one"
+    assert ideas["fedavg-ft"] == "FedAvg, then per-client tuning of the global model at evaluation"
+    assert all("traffic" not in card for card in cards)
+
+
+@dataclass(frozen=True)
+class Broken(Algorithm):
+    """Fails whatever it is asked."""
+
+    title: ClassVar[str] = "Broken"
+
+    def round(self, server: Any, cohort: Any) -> None:
+        raise ZeroDivisionError("nobody is there")
+
+
+def test_a_method_that_cannot_be_measured_is_still_listed() -> None:
+    result = coterie("algorithms", f"{__name__}:Broken")
+    assert result.exit_code == 0
+    assert "not measured: ZeroDivisionError: nobody is there" in result.stdout
+
+
+def test_cite_prints_each_entry_once() -> None:
+    result = coterie("cite", "fedprox-ft", "fedavg-ft", "pgfed", "pgfedmo")
+    assert result.exit_code == 0
+    keys = [line.split("{")[1].rstrip(",") for line in result.stdout.splitlines() if line.startswith("@")]
+    assert keys == ["li2020federated", "wang2019federated", "luo2023pgfed"]
+    entries = json.loads(coterie("cite", "ditto", "--json").stdout)
+    assert list(entries) == ["li2021ditto"]
+    assert entries["li2021ditto"] + "\n" == coterie("cite", "ditto").stdout
+
+
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_cite_says_what_has_no_paper() -> None:
+    result = coterie("cite", "local", "ditto")
+    assert result.stderr == "note: local has no paper to cite.\n"
+    assert result.stdout.startswith("@inproceedings{li2021ditto,")
+
+
+def test_cite_suggests_the_nearest_name() -> None:
+    assert error_of(coterie("cite", "dito")).endswith("did you mean 'ditto'?")
+
+
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_cite_the_methods_of_a_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert coterie("run", tiny(tmp_path), "-s", "rounds=1", "--output", run, "--quiet").exit_code == 0
+    assert coterie("cite", run).stdout == coterie("cite", "ditto").stdout
+    assert "is not a run directory" in error_of(coterie("cite", tmp_path))
