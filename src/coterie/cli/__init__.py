@@ -14,6 +14,7 @@ import typer
 from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
+from coterie.cli.tuning import tune
 
 app = typer.Typer(
     name="coterie",
@@ -43,7 +44,7 @@ def root(
         raise typer.Exit
 
 
-for command in (run, resume, adapt, show, algorithms, cite, datasets, presets):  # as --help lists them
+for command in (run, resume, adapt, tune, show, algorithms, cite, datasets, presets):  # as --help lists them
     app.command()(command)
 
 
