@@ -16,11 +16,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     field_serializer,
     field_validator,
     model_validator,
 )
 
+from coterie.config.explain import explain
 from coterie.federation.config import FederationConfig
 
 
@@ -256,10 +258,15 @@ def _dimension(value: Any) -> Any:
             ends = []
         if found is None or not ends:
             raise ValueError(f"{value!r} is no range: write 1..5 or 0.01..10:log")
-        return {"low": ends[0], "high": ends[1], "log": found["log"] is not None}
+        value = {"low": ends[0], "high": ends[1], "log": found["log"] is not None}
+    if isinstance(value, Mapping):
+        try:
+            return RangeConfig.model_validate(value)
+        except ValidationError as error:  # said here, since the union with a list would ask for a list
+            raise ValueError(explain(error, value, RangeConfig)[1]) from error
     if isinstance(value, list | tuple) and not value:
         raise ValueError("list at least one value")
-    return value if isinstance(value, list | tuple | Mapping | RangeConfig) else [value]
+    return value if isinstance(value, list | tuple | RangeConfig) else [value]
 
 
 def _number(text: str) -> int | float:

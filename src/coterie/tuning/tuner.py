@@ -108,7 +108,8 @@ def tune(
     section = stated | {key: value for key, value in given.items() if value is not None}
     config = parse_config({**config.as_dict(), "tune": section}, where="tune")
     tuner = _Tuner(config, None if data_dir is None else Path(data_dir), console)
-    return tuner.run(_books(tuner.config, None if output is None else Path(output)))
+    tuner.check()  # before a directory is made
+    return tuner.run(_books(config, None if output is None else Path(output)))
 
 
 def resume_tuning(
@@ -166,10 +167,19 @@ class _Tuner:
         self.stop = StopRequest()
         self._data: dict[int, Federation] = {}
 
-    @property
-    def config(self) -> Config:
-        """What is kept of the search: the configuration as given."""
-        return self.original
+    def check(self) -> str:
+        """Find what is wrong with the data or the model; returns the metric, ``accuracy`` or ``mae``.
+
+        Raises
+        ------
+        CoterieError
+            What is wrong, and the remedy.
+        """
+        with busy(self.console, "Dividing the data"):
+            federation = self._federation(self.seeds[0])
+        check_roster(self.experiment.config, federation)
+        check_model(self.experiment.model, federation)
+        return "accuracy" if federation.task == "classification" else "mae"
 
     def run(self, books: Books) -> Tuned:
         """Try what is left to try, then write the best setting.
@@ -181,11 +191,7 @@ class _Tuner:
         Interrupted
             Stopped by a signal; finished trials, and finished seeds of the one that was stopped, are kept.
         """
-        with busy(self.console, "Dividing the data"):
-            federation = self._federation(self.seeds[0])
-        metric = "accuracy" if federation.task == "classification" else "mae"
-        check_roster(self.experiment.config, federation)
-        check_model(self.experiment.model, federation)
+        metric = self.check()
         with (
             locked(books.run),
             Progressing(self._total(), metric, self.console) as display,
