@@ -28,7 +28,7 @@ def resized(examples: Examples, size: int | None) -> Examples:
         )
     kind = examples.inputs.dtype
     parts = []
-    for part in examples.inputs.split(AT_ONCE):
+    for part in torch.split(examples.inputs, AT_ONCE):
         scaled = interpolate(part.float(), (size, size), mode="bilinear", antialias=True)
         parts.append(scaled if kind.is_floating_point else scaled.round().clamp(0, 255).to(kind))
     return replace(examples, inputs=torch.cat(parts))
