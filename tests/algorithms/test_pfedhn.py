@@ -28,6 +28,7 @@ from toys import (
     Recording,
     classified,
     located,
+    names_of,
     personal,
     reordered,
     run,
@@ -291,6 +292,42 @@ def test_newcomers_learn_an_embedding_and_nothing_else(clip: float) -> None:
     expected = generated({**frozen, "v": local[-1]}, torch.arange(2), shapes(sim))
     close(came.models.flat(), torch.cat([tensor.flatten(1) for tensor in expected.values()], dim=1))
     assert not torch.equal(local[-1][0], local[-1][1])
+
+
+def test_newcomers_of_different_sizes_learn_as_if_each_came_alone() -> None:
+    sim = played(federation=EVERYBODY.select([0, 1, 2, 3]))
+    together = admission(sim).admit(labelled=True, epochs=3)
+    assert together is not None
+    for i in range(2):
+        alone = Admission(
+            Trained.of(sim), EVERYBODY.select([4 + i]), sim.algorithm, MLP,
+            Settings(training=BATCHES, dtype="float64", threads=1),
+        ).admit(labelled=True, epochs=3)  # fmt: skip
+        assert alone is not None
+        close(together.models.flat()[i], alone.models.flat()[0])
+    assert not torch.equal(together.models.flat()[0], together.models.flat()[1])
+
+
+def test_newcomers_learn_once_the_hypernetwork_has() -> None:
+    """Members with two opposite rules: where a newcomer belongs is a matter of its embedding."""
+    rules = classified((30, 30), validation=0, seed=3)
+    members = Federation(
+        names_of(6), *(data.select([0, 1] * 3) for data in (rules.train, rules.train, rules.train)), "classification", 3
+    )
+    sim = played(150, members, options={"server_lr": 0.02, "layers": 1}, training=replace(FULL_BATCH, epochs=5, lr=0.2))
+    arrival, *_, last = _curve(sim, members.select([0, 1]))
+    assert arrival > 1.0
+    assert last < 0.1
+
+
+def _curve(sim: Simulation, newcomers: Federation) -> list[float]:
+    coming = Admission(
+        Trained.of(sim), newcomers, sim.algorithm, MLP,
+        Settings(training=replace(FULL_BATCH, lr=0.5), dtype="float64", threads=1),
+    )  # fmt: skip
+    came = coming.admit(labelled=True, epochs=40)
+    assert came is not None
+    return [float(value) for value in came.values["loss"].mean(axis=1)]
 
 
 def test_newcomers_receive_the_hypernetwork_once() -> None:

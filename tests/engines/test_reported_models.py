@@ -64,7 +64,9 @@ def test_evaluation_points(every: int, expected: list[int]) -> None:
 
 @ALGORITHMS
 def test_the_first_evaluation_is_of_the_initial_model(name: str) -> None:
-    options: dict[str, Any] = {"epochs_ft": 0} if name.endswith("-ft") else {}
+    if name == "pfedhn":
+        return  # its models are what the hypernetwork makes
+    options: dict[str, Any] = {"epochs_ft": 0} if name.endswith("-ft") or name == "fedbabu" else {}
     if name == "federico":
         options = {"init_models": "common"}
     sim = simulation(FEDERATION, name, options=options)
