@@ -31,7 +31,7 @@ LONGEST = 100
 @register
 @dataclass(frozen=True)
 class FeSEM(Algorithm):
-    """FeSEM (Xie et al., 2021): min sum_k p_k min_c ||w_k - W_c||^2 beside the clients' losses.
+    """FeSEM (Xie et al., 2020): min sum_k p_k min_c ||w_k - W_c||^2 beside the clients' losses.
 
     E: r_k = argmin_c ||w_k - W_c||. M: W_c = mean of the w_k with r_k = c. Then client k trains from W_{r_k}. The first
     centres are chosen by k-means++ among the models after one local round from theta^0.
@@ -39,8 +39,8 @@ class FeSEM(Algorithm):
 
     name: ClassVar[str] = "fesem"
     title: ClassVar[str] = "FeSEM"
-    paper: ClassVar[str] = "Xie et al., 2021"
-    cites: ClassVar[str] = "xie2021multi"
+    paper: ClassVar[str] = "Xie et al., 2020"
+    cites: ClassVar[str] = "xie2020multi"
     evaluated: ClassVar[str] = "own model after local training"
     deviations: ClassVar[tuple[str, ...]] = (
         "Distances run over all trainable parameters; the authors' code clusters one selected layer.",
