@@ -35,11 +35,13 @@ class FedEM(Algorithm):
         "All components of a client see the same batches.",
     )
     claims: ClassVar[Claims] = Claims(
-        toy={"damped": True},
         limits=(Limit({"components": 1}, "fedavg"),),
         traffic=Traffic(lambda at: at.algorithm.components, lambda at: at.algorithm.components),
         alone={"components": 1},
-        exempt={"objective": "a component's loss is weighted example by example, so nothing is added to F_k"},
+        exempt={
+            "objective": "the loss of each example is weighted by its responsibility; nothing is added to F_k",
+            "learns": "a gradient is divided among the components, for which twenty rounds at this rate are too few",
+        },
     )
 
     components: int = option(3, "number M of components; 1 is FedAvg", paper="3")
@@ -56,7 +58,8 @@ class FedEM(Algorithm):
     def setup(self, server: Server) -> None:
         """M different components, and the mean weights of the clients where newcomers without labels may come."""
         server.w = server.initial_models(self.components, distinct=True)
-        server.pi = torch.full((self.components,), 1.0 / self.components, dtype=torch.float64)
+        if server.unlabelled_newcomers:
+            server.pi = torch.full((self.components,), 1.0 / self.components, dtype=torch.float64)
 
     def start(self, site: Site) -> None:
         """pi_k uniform."""
@@ -108,9 +111,12 @@ class FedEM(Algorithm):
         return Predictor(w, pi, combine)
 
     def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
-        """All components; without labels the mean weights of the clients too."""
+        """All components; without labels the mean weights of the clients too, uniform where nobody has told them."""
         received: dict[str, Any] = {"w": broadcast(server.w)}
-        return received if labelled else {**received, "pi": broadcast(server.pi)}
+        if labelled:
+            return received
+        uniform = torch.full((self.components,), 1.0 / self.components, dtype=torch.float64)
+        return {**received, "pi": broadcast(server.pi if server.unlabelled_newcomers else uniform)}
 
     def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
         """pi by one E-step from uniform weights; no component is trained."""

@@ -24,6 +24,9 @@ from coterie.training.keys import generator
 EQUAL = 1e-12
 """Models nearer to one another than this share of the longest way from theta^0, squared, are no two centres."""
 
+LONGEST = 100
+"""E- and M-steps after centres have been drawn, should they not come to rest before."""
+
 
 @register
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class FeSEM(Algorithm):
         "Distances run over all trainable parameters; the authors' code clusters one selected layer.",
         "The first centres are drawn by k-means++ after one local round from the common start; in the authors' code "
         "all centres begin equal and the first memberships are noise.",
+        "After centres have been drawn, E- and M-steps go on until no client changes its cluster; the authors' code "
+        "takes five.",
         "Clusters of a single client are trained; the authors' code leaves them out.",
         "Every client is measured with its own model; the authors' code reports the best cluster on all clients.",
         "An empty cluster keeps its centre; the authors' code begins k-means anew.",
@@ -50,18 +55,18 @@ class FeSEM(Algorithm):
     claims: ClassVar[Claims] = Claims(
         toy={"clusters": 3, "mu": 0.3},
         limits=(
-            Limit({"clusters": 1, "members": "answered", "predict": "centre"}, "fedavg"),
-            Limit({"clusters": 1, "members": "answered"}, "fedavg", state="w"),
-            Limit({"clusters": 100}, "local"),
+            Limit({"clusters": 1, "mu": 0.0, "members": "answered", "predict": "centre"}, "fedavg"),
+            Limit({"clusters": 1, "mu": 0.0, "members": "answered"}, "fedavg", state="w"),
+            Limit({"clusters": 100, "mu": 0.0}, "local"),
         ),
         objective={"w": lambda at: at.algorithm.mu / 2 * at.squared_distance("w")},
-        changes={"recluster": ({}, {"recluster": 3})},
+        alone={"mu": 0.0},
+        changes={"recluster": ({"clusters": 5}, {"clusters": 5, "recluster": 9})},
     )
 
     clusters: int = option(4, "number C of centres", paper="2 to 10")
     mu: float = option(0.0, "strength of a pull towards the received centre; 0 is none", paper="optional")
     recluster: int = option(1, "rounds from one E-step to the next", paper="1")
-    iterations: int = option(5, "E- and M-steps after centres have been drawn", paper="5 in the authors' code")
     weights: str = option("samples", "samples: members count by n_k; uniform: all count the same", paper="both")
     members: Literal["all", "answered"] = option(
         "all", "whose models form a centre: the last of all its members, or only those of this round"
@@ -73,7 +78,6 @@ class FeSEM(Algorithm):
         self.require(self.clusters >= 1, "clusters", "1 or more")
         self.require(self.mu >= 0, "mu", "0 or more")
         self.require(self.recluster >= 1, "recluster", "1 or more")
-        self.require(self.iterations >= 1, "iterations", "1 or more")
         self.require(self.weights in ("samples", "uniform"), "weights", "samples or uniform")
         self.require(self.members in ("all", "answered"), "members", "all or answered")
         self.require(self.predict in ("own", "centre"), "predict", "own or centre")
@@ -99,9 +103,12 @@ class FeSEM(Algorithm):
             self.assign(server, everyone if due else latecomers)
             self.move_centres(server, members)
         if due and self.draw_centres(server, everyone):
-            for _ in range(self.iterations):
+            for _ in range(LONGEST):
+                before = server.r[everyone].clone()
                 self.assign(server, everyone)
                 self.move_centres(server, members)
+                if torch.equal(server.r[everyone], before):
+                    break
 
     def centres(self, server: Server, clients: Tensor) -> Models:
         """W_{r_k} of each of ``clients: (k,)``; theta^0 for one that is in none of several clusters yet."""

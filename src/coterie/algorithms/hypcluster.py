@@ -36,7 +36,7 @@ class HypCluster(ClusterModels):
         toy={"clusters": 3, "warm_up": 1},
         limits=(
             Limit({"clusters": 1}, "fedavg"),
-            Limit({"warm_up": 0}, "ifca", {"redraws": 0}),
+            Limit({"warm_up": 0}, "ifca", {"clusters": 3, "redraws": 0}),
             Limit({"clusters": 1, "weights": "uniform"}, "fedavg", {"weights": "uniform"}),
         ),
         objective={"w": unchanged},

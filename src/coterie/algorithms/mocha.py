@@ -76,13 +76,12 @@ class Mocha(CoupledModels):
 
     def coupled(self, server: Server, clients: Tensor, way: float, known: Tensor) -> Models:
         """One step on lambda_1 tr(W Omega W') of the models that are ``known``, then one on lambda_2 ||W||^2."""
-        w: Models = server.w
         shrink = 2 * self.lambda2 * way
         everyone = torch.ones_like(clients, dtype=torch.bool)
         if self.omega == "mean":
             a = server.zeros(server.K, server.K) + 1.0 / server.K
             refuse_overshooting(self, shrink + 2 * self.lambda1 * way * largest_degree(a, known), "lambda1")
-            mixed = w.mixed(laplacian_step(a, 2 * self.lambda1 * way, known)[clients])
+            mixed: Models = server.w.mixed(laplacian_step(a, 2 * self.lambda1 * way, known)[clients])
         else:
             refuse_overshooting(self, shrink, "lambda2")
             self.relate(server)
@@ -90,7 +89,7 @@ class Mocha(CoupledModels):
             step = torch.eye(server.K, dtype=torch.float64)
             step[inner.unsqueeze(1), inner] = covariance_step(server.sigma[inner][:, inner], 2 * self.lambda1 * way)
             # the step's rows do not sum to one, so batch statistics stay each client's own
-            mixed = w.mixed(step[clients]).with_buffers(w[clients], everyone)
+            mixed = server.w.mixed(step[clients]).with_buffers(server.w[clients], everyone)
         return mixed * (1.0 - shrink)
 
     def relate(self, server: Server) -> None:

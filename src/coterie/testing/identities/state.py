@@ -106,8 +106,8 @@ def options(subject: Subject) -> None:
         raise Broken(expected, got, deaf[0].hint)
 
 
-_ABSENT = {2: ("client-1", "client-4"), 3: ("client-0",), 4: ("client-3", "client-1")}
-"""What becomes of those who are not there is felt where somebody is absent only."""
+_ABSENT = {1: ("client-2",), 2: ("client-1", "client-4"), 3: ("client-0",), 4: ("client-3", "client-1")}
+"""What becomes of those who are not there, or who come late, is felt where somebody is absent only."""
 
 
 def _felt(subject: Subject, field: Field[Any], kind: Any, absent: Mapping[int, tuple[str, ...]]) -> bool:
