@@ -57,6 +57,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = coterie("tune", "--resume", "runs/tune-tiny-1")
     assert result.exit_code == 0
     assert result.stdout.count("done ditto") == 1
+    assert "up to 2 trials, 1 of them done" in result.stdout
     assert len(json.loads(coterie("tune", "--resume", "runs/tune-tiny-1", "--json").stdout)["trials"]) == 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from coterie.config import Config, NewcomersConfig, TrainingConfig
+from coterie.config import Config, NewcomersConfig, RangeConfig, TrainingConfig, TuneConfig
 from coterie.contract import available_algorithms
 from coterie.contract.options import explained
 from coterie.federation import FederationConfig, available_rules, available_sources
@@ -121,7 +121,9 @@ def test_the_overviews_list_every_algorithm() -> None:
     assert {name for name in BUILT_IN if f"({name}.md)" not in overview} == set()
 
 
-@pytest.mark.parametrize("section", [Config, NewcomersConfig, TrainingConfig, FederationConfig])
+@pytest.mark.parametrize(
+    "section", [Config, NewcomersConfig, TrainingConfig, TuneConfig, RangeConfig, FederationConfig]
+)
 def test_every_configuration_key_is_described(section: type[BaseModel]) -> None:
     keys = set(section.model_fields)
     assert keys <= named(DOCS / "reference" / "configuration.md")

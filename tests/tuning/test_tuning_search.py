@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import json
 import signal
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 
 import coterie
 from coterie.engines import Simulation
@@ -186,6 +188,35 @@ def test_the_same_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.directory == Path("runs/tune-tiny-1")
     assert settings(again) == settings(whole)
     assert tuned().directory == Path("runs/tune-tiny-3"), "a finished search is not touched"
+
+
+def test_a_killed_search_loses_no_finished_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tuned(output="whole", search="random")
+    advance, done = Simulation.advance, []
+
+    def killed(self: Simulation) -> Any:
+        done.append(1)
+        if len(done) == 14:  # in the second seed of the second trial
+            raise KeyboardInterrupt
+        return advance(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Simulation, "advance", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tuned(output="stopped", search="random")
+    kept = json.loads(Path("stopped/trials.json").read_text())["trials"]
+    assert [len(trial["scores"]) for trial in kept] == [2, 1]
+    assert settings(resume_tuning("stopped")) == settings(whole)
+
+
+def test_the_table_shows_the_best_of_each_method() -> None:
+    space = {"training.lr": [0.01 * (i + 1) for i in range(22)]}
+    found = tuned(algorithms=["local", "ditto"], space=space, rounds=1, seeds=[0])
+    console = Console(width=200, record=True, quiet=False, file=io.StringIO())
+    console.print(found.table())
+    lines = console.export_text().splitlines()
+    assert sum(line.startswith("local") for line in lines) == 20
+    assert sum(line.startswith("ditto") for line in lines) == 20
 
 
 def test_a_failing_trial_is_a_row() -> None:

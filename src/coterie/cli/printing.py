@@ -52,7 +52,10 @@ def friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
             again = resume_command(stop.path, data_dir, stop.command)
             say(f"Stopped after saving; continue with: [bold]{escape(again)}[/]")
             raise typer.Exit(stop.exit_code) from None
-        say("Stopped at once; a run that has begun continues from its last checkpoint with coterie resume.")
+        say(
+            "Stopped at once; a run that has begun continues from its last checkpoint with coterie resume, a "
+            "search with coterie tune --resume."
+        )
         raise typer.Exit(130) from None
 
 

@@ -56,10 +56,13 @@ class Progressing:
         """One line above the bars."""
         self._bars.console.print(text, highlight=False, soft_wrap=True)
 
-    def start(self, spaces: Sequence[Space], search: str, where: Path) -> None:
-        """A line that stays: which search this is, and where its results go."""
+    def start(self, spaces: Sequence[Space], search: str, where: Path, earlier: Sequence[Trial]) -> None:
+        """A line that stays: which search this is, how much of it was done before, and where its results go."""
+        for trial in earlier:
+            self._count(trial)
         methods = ", ".join(space.method for space in spaces)
-        self.say(escape(f"{search} search for {methods}: up to {self._total} trials, into {where}"))
+        before = f", {len(earlier)} of them done" if earlier else ""
+        self.say(escape(f"{search} search for {methods}: up to {self._total} trials{before}, into {where}"))
 
     @contextmanager
     def trying(self, trial: Trial, seed: int, rounds: int) -> Iterator[Callable[[int], None]]:
@@ -72,17 +75,22 @@ class Progressing:
 
     def done(self, trial: Trial) -> None:
         """A trial is over: a line that stays."""
-        self._number += 1
-        self._bars.update(self._all, completed=self._number)
+        news = self._count(trial)
         if trial.score is None:
             self.say(f"[yellow]failed[/] {escape(f'{_named(trial)}: {trial.reason}')}")
             return
-        best = self._best.get(trial.method)
-        news = best is None or trial.score > best
-        if news:
-            self._best[trial.method] = trial.score
         shown = f"validation {self._metric} {abs(trial.score):.4f}"
         self.say(f"[green]done[/] {escape(_named(trial))}  {shown}{'  [green]best[/]' if news else ''}")
+
+    def _count(self, trial: Trial) -> bool:
+        """Whether a finished trial is the best of its method so far."""
+        self._number += 1
+        self._bars.update(self._all, completed=self._number)
+        best = self._best.get(trial.method)
+        if trial.score is None or (best is not None and trial.score <= best):
+            return False
+        self._best[trial.method] = trial.score
+        return True
 
     def stopping(self) -> None:
         """The first signal has come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from rich.table import Table
 
 from coterie.config import Config
 
-SHOWN = 40
-"""So many of the best trials stand in the printed table."""
+SHOWN = 20
+"""So many of the best trials of each method stand in the printed table."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,12 @@ class Tuned:
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for name in ("method", "trial", *settings, self.metric.replace("_", " "), "rounds", "seconds"):
             table.add_column(escape(name), overflow="fold")
-        before = None
-        for row in self.ranked()[:SHOWN]:
-            first = row["method"] != before and row[self.metric] is not None
-            before = row["method"]
+        count: Counter[str] = Counter()
+        for row in self.ranked():
+            count[row["method"]] += 1
+            if count[row["method"]] > SHOWN:
+                continue
+            first = count[row["method"]] == 1 and row[self.metric] is not None
             values = ("" if row[key] is None else _written(row[key]) for key in settings)
             table.add_row(
                 row["method"], str(row["trial"]), *map(escape, values), _reached(row, self.metric), row["rounds"],

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from coterie.config.schema import RangeConfig
+from coterie.config import RangeConfig
 from coterie.errors import CoterieError
 from coterie.training.keys import generator
 from coterie.tuning.space import Dimension, Space

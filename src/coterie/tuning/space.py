@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from coterie.config import TrainingConfig
+from coterie.config import RangeConfig, TrainingConfig
 from coterie.config.explain import nearest
-from coterie.config.schema import RangeConfig
 from coterie.contract import algorithm_class
 from coterie.errors import CoterieError
 from coterie.yamltext import read_yaml

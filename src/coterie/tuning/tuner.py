@@ -198,11 +198,11 @@ class _Tuner:
             listening(display.stopping) as self.stop,
         ):
             books.write_config(self.original)
-            display.start(self.spaces, self.search, books.run.path)
+            earlier = [trial for trial in books.trials if trial.finished(self.seeds)]
+            display.start(self.spaces, self.search, books.run.path, earlier)
             for space in self.spaces:
                 while (trial := self._next(space, books)) is not None:
-                    self._carry_out(trial, books, display)
-                    books.write(metric, self.seeds)
+                    self._carry_out(trial, books, metric, display)
                     if not trial.finished(self.seeds):
                         raise Interrupted(books.run.path, self.stop.number or 0, ("tune", "--resume"))
                     display.done(trial)
@@ -228,11 +228,12 @@ class _Tuner:
         books.trials.append(Trial(space.method, values))
         return books.trials[-1]
 
-    def _carry_out(self, trial: Trial, books: Books, display: Progressing) -> None:
+    def _carry_out(self, trial: Trial, books: Books, metric: str, display: Progressing) -> None:
         """The seeds that are left of a trial; stops between two rounds where that is asked for."""
         for seed in self.seeds:
             if seed in trial.scores or trial.reason:
                 continue
+            books.write(metric, self.seeds)  # a setting that was begun is not drawn again
             begin = perf_counter()
             with display.trying(trial, seed, self.experiment.config.rounds) as advanced:
                 try:
@@ -250,6 +251,7 @@ class _Tuner:
                     else:
                         trial.scores[seed], trial.rounds[seed] = simulation.chosen.score, simulation.chosen.round
             trial.seconds += perf_counter() - begin
+            books.write(metric, self.seeds)
 
     def _simulation(self, trial: Trial, seed: int, books: Books) -> Simulation:
         config = self._setting(trial.method, trial.values)
