@@ -137,6 +137,14 @@ def test_apfl_alpha_moves_down_its_slope(model: Any, penalty: float) -> None:
     close(state(sim, "alpha"), (alpha - 0.4 * slope).clamp(0, 1), atol=1e-9)
 
 
+def test_apfl_the_private_model_steps_with_the_former_alpha() -> None:
+    """Round 2 begins at v = b/4, w = (1, 2): vbar - b is (-3, 1), (1/2, -6), and v moves by a quarter of it."""
+    sim = played("apfl", 2, weights="uniform", lr_alpha=0.1)
+    close(state(sim, "v").flat(), [[1.75, -0.25], [-0.125, 3.5]])
+    # <v - w, vbar - b>: (0, -2) with (-3, 1), and (-1, 0) with (1/2, -6)
+    close(state(sim, "alpha"), [0.5 + 0.2, 0.5 + 0.05])
+
+
 def test_apfl_alpha_moves_when_it_should() -> None:
     """Once a round, with every batch, or never; the first batch of a round is the first of its first epoch."""
     runs = {
@@ -234,13 +242,10 @@ def test_pfedme_weight_decay_and_warm_start() -> None:
     options: dict[str, Any] = {"inner_steps": 1, "inner_lr": 0.5, "lambda": 1.0, "epochs": 2}
     # decay 1/2 from w = 0: th = b/2, w = b/4; th = 1/4 + 3/8 - 1/16 = 9/16
     close(state(played("pfedme", mu=0.5, **options)).flat(), torch.tensor(B) * 9 / 16)
-    # warm start at th = b/2 beside w = b/4: th = 1/2 + 1/4 - 1/8 = 5/8, and 5/8 at the second: 1/4 + 3/8 without
-    close(state(played("pfedme", warm_start=True, **options)).flat(), torch.tensor(B) * 5 / 8)
-    close(state(played("pfedme", **options)).flat(), torch.tensor(B) * 5 / 8)
-    # three batches tell them apart: w = b/4 + (5/8 - 1/4)/2 = 7/16; warm 5/8 + 3/16 - 3/32, cold 7/16 + 9/32
-    options["epochs"] = 3
-    close(state(played("pfedme", warm_start=True, **options)).flat(), torch.tensor(B) * (5 / 8 + 3 / 16 - 3 / 32))
-    close(state(played("pfedme", **options)).flat(), torch.tensor(B) * (7 / 16 + 9 / 32))
+    # with rate 1/4 the start counts: th = b/4, w = b/8; then th <- th/2 + b/4 + w/4 from th = b/4 or from w
+    options["inner_lr"] = 0.25
+    close(state(played("pfedme", warm_start=True, **options)).flat(), torch.tensor(B) * (1 / 8 + 1 / 4 + 1 / 32))
+    close(state(played("pfedme", **options)).flat(), torch.tensor(B) * (1 / 16 + 1 / 4 + 1 / 32))
 
 
 def test_pfedme_counts_batches_where_asked_to() -> None:
@@ -295,9 +300,10 @@ def test_pfedme_without_pull_leaves_w() -> None:
 
 def test_pfedme_clients_that_finish_early_keep_their_solution() -> None:
     """Ragged clients: each alone comes to what it comes to among others."""
-    together = played("pfedme", 1, RAGGED, MLP, training=BATCHES)
+    options: dict[str, Any] = {"training": BATCHES, "lambda": 4.0}
+    together = played("pfedme", 1, RAGGED, MLP, **options)
     for client in range(8):
-        alone = played("pfedme", 1, RAGGED.select([client]), MLP, training=BATCHES)
+        alone = played("pfedme", 1, RAGGED.select([client]), MLP, **options)
         close(state(together).flat()[client], state(alone).flat()[0])
 
 
