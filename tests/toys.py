@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from coterie.contract import Algorithm, Site, ToPeers, make_algorithm
+from coterie.contract import Algorithm, make_algorithm
 from coterie.engines import Participation, RoundReport, Settings, Simulation, TrainingSettings
 from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec
+from coterie.testing.recording import Call, Recording, plain
+from coterie.testing.toys import (
+    BLIND,
+    LINEAR,
+    LOCATION,
+    MLP,
+    Blind,
+    Location,
+    alike,
+    classified,
+    names_of,
+)
+
+__all__ = [
+    "BATCHES", "BLIND", "FULL_BATCH", "HALF", "LINEAR", "LOCATION", "MLP", "NORMED", "Blind", "Call", "Location",
+    "Recording", "alike", "classified", "everyone", "located", "models_like", "names_of", "personal", "plain",
+    "reordered", "run", "same", "saved", "simulation", "state", "with_train_inputs",
+]  # fmt: skip
 
 # --- models ------------------------------------------------------------------------------------------------------
-
-
-class Location(nn.Module):
-    """Predicts its own position: with d targets, F_k(theta) = |theta - mean|^2 / d + constant."""
-
-    def __init__(self, d: int) -> None:
-        super().__init__()
-        self.position = nn.Parameter(torch.zeros(d))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return 0.0 * x.flatten(1).sum(1, keepdim=True) + self.position
-
-
-class Blind(nn.Module):
-    """Parameters without influence: the gradient of every loss is zero."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.position = nn.Parameter(torch.zeros(classes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return 0.0 * self.position + torch.zeros_like(x.flatten(1)[:, :1])
-
-
-def location(feature_shape: Sequence[int], classes: int) -> nn.Module:
-    return Location(classes)
-
-
-def blind(feature_shape: Sequence[int], classes: int) -> nn.Module:
-    return Blind(classes)
 
 
 def normed(feature_shape: Sequence[int], classes: int) -> nn.Module:
@@ -54,43 +42,9 @@ def normed(feature_shape: Sequence[int], classes: int) -> nn.Module:
     )
 
 
-LINEAR = ModelSpec("linear")
-MLP = ModelSpec("mlp", {"hidden": [5]})
-LOCATION = ModelSpec("toys:location")
-BLIND = ModelSpec("toys:blind")
 NORMED = ModelSpec("toys:normed")
 
 # --- federations -------------------------------------------------------------------------------------------------
-
-
-def names_of(k: int) -> tuple[str, ...]:
-    return tuple(f"client-{i}" for i in range(k))
-
-
-def classified(
-    sizes: Sequence[int] = (7, 4, 9, 5), *, features: int = 4, classes: int = 3, seed: int = 0, validation: int = 6
-) -> Federation:
-    """Ragged clients, each with its own random linear rule."""
-    draw = torch.Generator().manual_seed(seed)
-
-    def split(counts: Sequence[int], rules: Sequence[Tensor]) -> ClientData:
-        inputs = [torch.randn(n, features, generator=draw) + 0.5 for n in counts]
-        return ClientData.from_clients(inputs, [(x @ rule).argmax(1) for x, rule in zip(inputs, rules, strict=True)])
-
-    rules = [torch.randn(features, classes, generator=draw) for _ in sizes]
-    few = [validation] * len(sizes)
-    return Federation(
-        names_of(len(sizes)), split(sizes, rules), split(few, rules), split(few, rules), "classification", classes
-    )
-
-
-def alike(k: int = 4, size: int = 8) -> Federation:
-    """k clients with the very same data; without names their batches differ, so train on full batches."""
-    one = classified((size,))
-    return Federation(
-        names_of(k), one.train.select([0] * k), one.validation.select([0] * k), one.test.select([0] * k),
-        "classification", one.classes,
-    )  # fmt: skip
 
 
 def located(means: Sequence[Sequence[float]], counts: Sequence[int] | None = None, inputs: Any = None) -> Federation:
@@ -185,33 +139,3 @@ def same(a: Any, b: Any) -> bool:
 def saved(sim: Simulation) -> dict[str, Any]:
     """The whole state, less what time measured."""
     return {key: value for key, value in sim.state_dict().items() if key != "seconds"}
-
-
-def plain(answer: Any) -> Any:
-    """An answer without its address."""
-    return answer.value if isinstance(answer, ToPeers) else answer
-
-
-@dataclass
-class Call:
-    """One call of a client method, as it happened."""
-
-    method: str
-    site: Site
-    received: dict[str, Any]
-    returned: dict[str, Any]
-
-
-class Recording(Simulation):
-    """Keeps every call of a client method."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.calls: list[Call] = []
-        super().__init__(*arguments)
-
-    def _call(self, method: Any, site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
-        received = {name: value.clone() for name, value in payload.items()}
-        returned = super()._call(method, site, payload)
-        answers = {name: plain(value).clone() for name, value in returned.items()}
-        self.calls.append(Call(method.__name__, site, received, answers))
-        return returned

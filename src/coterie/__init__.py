@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coterie.errors import CoterieError, CoterieWarning
     from coterie.experiment import Adapted, Experiment, Interrupted, Result, adapt, resume, run
     from coterie.federation import ClientData, Federation, build_federation
+    from coterie.tuning import Tuned, resume_tuning, tune
 
 __all__ = [
     "Adapted",
@@ -27,6 +28,7 @@ __all__ = [
     "Federation",
     "Interrupted",
     "Result",
+    "Tuned",
     "adapt",
     "available_algorithms",
     "build_federation",
@@ -34,7 +36,9 @@ __all__ = [
     "make_algorithm",
     "register",
     "resume",
+    "resume_tuning",
     "run",
+    "tune",
 ]
 
 _HOMES = {
@@ -43,6 +47,7 @@ _HOMES = {
     "coterie.errors": ("CoterieError", "CoterieWarning"),
     "coterie.experiment": ("Adapted", "Experiment", "Interrupted", "Result", "adapt", "resume", "run"),
     "coterie.federation": ("ClientData", "Federation", "build_federation"),
+    "coterie.tuning": ("Tuned", "resume_tuning", "tune"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -24,11 +24,13 @@ class Interrupted(KeyboardInterrupt):
         The run directory.
     number : int
         The signal that asked for the stop.
+    command : tuple of str
+        The words after ``coterie`` and before the path that continue it.
     """
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, number: int, command: tuple[str, ...] = ("resume",)) -> None:
         super().__init__(f"stopped and saved in {path}")
-        self.path, self.number = path, number
+        self.path, self.number, self.command = path, number, command
 
     @property
     def exit_code(self) -> int:

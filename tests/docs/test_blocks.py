@@ -90,6 +90,14 @@ def test_yaml_blocks_are_experiments(
     assert code == 0, capsys.readouterr().err
 
 
+def save_files(page: Path, folder: Path) -> None:
+    """Save the blocks that say which file they are: their first line is ``# name.py``."""
+    for block in blocks_of(page):
+        name = re.match(r"# (\w+\.py)\n", block.text)
+        if name:
+            (folder / name[1]).write_text(block.text, encoding="utf-8")
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_commands_exist(
     page: Path,
@@ -102,6 +110,7 @@ def test_commands_exist(
     program, *arguments = shlex.split(command)
     if program == "coterie":
         monkeypatch.chdir(tmp_path)
+        save_files(page, tmp_path)
         own = [block.text for block in blocks_of(page) if block.language == "yaml"]
         Path("mine.yaml").write_text(own[0] if own else "", encoding="utf-8")
         # Another data set than the embedded one may not be there, nor may a run that could be resumed.

@@ -138,3 +138,11 @@ def test_every_preset_is_described_with_its_cost() -> None:
     rows = dict(re.findall(r"^\| `([\w./-]+)` \| .+? \| (.+? \| .*?) ?\|$", page, re.MULTILINE))
     costs = {preset.name: f"{preset.costs['full']} | {preset.costs.get('fast', '')}" for preset in available_presets()}
     assert rows == costs
+
+
+def test_every_identity_and_claim_is_described() -> None:
+    from coterie.contract import Claims
+    from coterie.testing import IDENTITIES
+
+    page = named(DOCS / "reference" / "conformance.md")
+    assert {*IDENTITIES, *(field.name for field in fields(Claims))} <= page

@@ -106,7 +106,10 @@ def test_idx_source(idx_folder: Path) -> None:
             "federation.source: Unknown source 'photographs'. Available: .*digits, .*mnist",
         ),
         ({"sorce": "digits"}, "Unknown key federation.sorce. Did you mean source\\?"),
-        ({"x": 1}, "Unknown key federation.x. Valid: source, partition, train, validation, test, normalise, seed."),
+        (
+            {"x": 1},
+            "Unknown key federation.x. Valid: source, partition, train, validation, test, normalise, resize, seed.",
+        ),
         (
             {"partition": {"rule": "dirichlet", "clients": 3, "alhpa": 1}},
             "federation.partition.alhpa. Did you mean alpha",
@@ -202,3 +205,29 @@ def test_uint8_images_are_normalised_by_the_published_statistics(idx_folder: Pat
 def test_bad_normalisation(normalise: Any, message: str) -> None:
     with pytest.raises(CoterieError, match=message):
         build_federation({**IID, "normalise": normalise}, seed=0)
+
+
+# --- resizing ----------------------------------------------------------------------------------------------------
+
+
+def test_pictures_are_resized_before_they_are_divided() -> None:
+    plain, large = (build_federation({**IID, **more}, seed=0) for more in ({}, {"resize": 28}))
+    assert (plain.feature_shape, large.feature_shape) == ((1, 8, 8), (1, 28, 28))
+    assert torch.equal(plain.train.targets, large.train.targets)
+    small, wide = plain.train.client(0)[0], large.train.client(0)[0]
+    expected = torch.nn.functional.interpolate(small, (28, 28), mode="bilinear", antialias=True)
+    torch.testing.assert_close(wide, expected, rtol=0, atol=0.01)
+    assert build_federation({**IID, "resize": 8}, seed=0).source["sha256"] == plain.source["sha256"]
+
+
+def test_what_is_no_picture_is_not_resized() -> None:
+    with pytest.raises(
+        CoterieError, match=r"federation.resize changes pictures, but inputs of 'sine' have the shape \(1,\)"
+    ):
+        build_federation({"source": "sine", "partition": {"rule": "natural", "by": "interval"}, "resize": 28}, seed=0)
+
+
+@pytest.mark.parametrize("size", [0, -3, 5000, "large"])
+def test_a_wrong_size_is_refused(size: Any) -> None:
+    with pytest.raises(CoterieError, match=r"federation\.resize"):
+        build_federation({**IID, "resize": size}, seed=0)

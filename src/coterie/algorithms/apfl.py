@@ -82,7 +82,7 @@ class APFL(GlobalModel):
 
     def private_gradient(self, site: Site, step: Step, mixed: Models, away: Models, alpha: Tensor) -> Models:
         """alpha grad F_k(vbar), after which alpha moves in place; ``mixed`` is vbar, ``away: (a,)`` is v - w_k."""
-        gradient, a = site.gradient(mixed, step), alpha[step.rows]
+        gradient, a = site.gradient(mixed, step), alpha[step.rows].clone()
         if self.alpha_update == "every_batch" or (self.alpha_update == "first_batch" and step.number == 0):
             slope = away.dot(gradient) + self.penalty * a
             rate = site.lr if self.lr_alpha is None else self.lr_alpha

@@ -32,7 +32,7 @@ class FedDyn(GlobalModel):
         "The authors' code clips gradients to the norm 10 and decays weights; both are settings of training here.",
     )
     claims: ClassVar[Claims] = Claims(
-        objective={"w": lambda at: at.algorithm.alpha / 2 * at.squared_distance("w") - at.along("g")},
+        objective={"w": lambda at: at.algorithm.alpha / 2 * at.squared_distance("w") - at.along("g", before=True)},
         traffic=Traffic(1, 1, summaries=("meta",)),
         exempt={"alone": "a single client's w is 2 th - w^0 after the first round: over-relaxed by definition"},
     )

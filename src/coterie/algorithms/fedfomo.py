@@ -173,8 +173,9 @@ class FedFomo(Algorithm):
         """E epochs on the training data."""
         if self.baseline == "before_training":
             site.before = start
-        site.theta = site.fit(start).models
-        return site.theta
+        trained = site.fit(start).models
+        site.theta = trained
+        return trained
 
     def benefits(self, site: Site, base: Models, models: Models) -> Tensor:
         """a_n = (L(w) - L(w_n)) / ||w_n - w|| of the candidates ``models: (k, c)``, ``(k, c)``."""

@@ -73,15 +73,15 @@ class CoupledModels(Algorithm):
 @register
 @dataclass(frozen=True)
 class FedU(CoupledModels):
-    """FedU (Dinh et al., 2022): min_W sum_k F_k(w_k) + (rho/2) sum over pairs a_kl ||w_k - w_l||^2.
+    """FedU (Dinh et al., IEEE TNNLS 2024): min_W sum_k F_k(w_k) + (rho/2) sum over pairs a_kl ||w_k - w_l||^2.
 
     Server, from the models w_k,R after R local steps: w_k <- w_k,R - eta R rho sum_l a_kl (w_k,R - w_l,R).
     """
 
     name: ClassVar[str] = "fedu"
     title: ClassVar[str] = "FedU"
-    paper: ClassVar[str] = "Dinh et al., IEEE/ACM Transactions on Networking 2022"
-    cites: ClassVar[str] = "dinh2022new"
+    paper: ClassVar[str] = "Dinh et al., IEEE TNNLS 2024"
+    cites: ClassVar[str] = "dinh2024new"
     deviations: ClassVar[tuple[str, ...]] = (
         "The authors' program changes the models one client after the other, so that its result depends on their "
         "order; here all steps start from the same snapshot.",

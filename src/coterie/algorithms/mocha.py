@@ -81,7 +81,7 @@ class Mocha(CoupledModels):
         if self.omega == "mean":
             a = server.zeros(server.K, server.K) + 1.0 / server.K
             refuse_overshooting(self, shrink + 2 * self.lambda1 * way * largest_degree(a, known), "lambda1")
-            mixed = server.w.mixed(laplacian_step(a, 2 * self.lambda1 * way, known)[clients])
+            mixed: Models = server.w.mixed(laplacian_step(a, 2 * self.lambda1 * way, known)[clients])
         else:
             refuse_overshooting(self, shrink, "lambda2")
             self.relate(server)

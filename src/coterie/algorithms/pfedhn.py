@@ -42,6 +42,7 @@ class PFedHN(Algorithm):
     )
     claims: ClassVar[Claims] = Claims(
         changes={"clip": ({}, {"clip": 0.01}), "layers": ({}, {"layers": 1}), "steps": ({}, {"steps": 1})},
+        constant={"like": "only its buffers are averaged, its weights are those of theta^0"},
         exempt={
             "alone": "a client's model is what the hypernetwork makes, and never its own",
             "symmetric": "clients have different embeddings from the start",

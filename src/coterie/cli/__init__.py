@@ -15,6 +15,7 @@ from coterie.cli.checks import check
 from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
+from coterie.cli.tuning import tune
 
 app = typer.Typer(
     name="coterie",
@@ -44,7 +45,8 @@ def root(
         raise typer.Exit
 
 
-for command in (run, resume, adapt, show, check, algorithms, cite, datasets, presets):  # as --help lists them
+_COMMANDS = (run, resume, adapt, tune, show, check, algorithms, cite, datasets, presets)  # as --help lists them
+for command in _COMMANDS:
     app.command()(command)
 
 

@@ -49,7 +49,7 @@ def friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
         if isinstance(stop, Interrupted):
             from coterie.experiment import resume_command
 
-            again = resume_command(stop.path, data_dir)
+            again = resume_command(stop.path, data_dir, stop.command)
             say(f"Stopped after saving; continue with: [bold]{escape(again)}[/]")
             raise typer.Exit(stop.exit_code) from None
         say("Stopped at once; a run that has begun continues from its last checkpoint with coterie resume.")

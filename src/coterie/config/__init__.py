@@ -9,6 +9,7 @@ from coterie.config.schema import (
     ParticipationConfig,
     ScheduleConfig,
     TrainingConfig,
+    TuneConfig,
 )
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ParticipationConfig",
     "ScheduleConfig",
     "TrainingConfig",
+    "TuneConfig",
     "load_config",
     "parse_config",
 ]

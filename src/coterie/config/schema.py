@@ -16,11 +16,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     field_serializer,
     field_validator,
     model_validator,
 )
 
+from coterie.config.explain import explain
 from coterie.federation.config import FederationConfig
 
 
@@ -219,6 +221,79 @@ class NewcomersConfig(Section):
         return None if training is None else training.model_dump(exclude_unset=True)
 
 
+RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?P<log>:\s*log)?\s*")
+
+
+class RangeConfig(Section):
+    """Numbers from ``low`` to ``high``, whole ones where both are; ``log`` makes every power of ten as likely.
+
+    ``0.01..10:log`` is short for ``{low: 0.01, high: 10, log: true}``.
+    """
+
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RangeConfig:
+        if self.low >= self.high:
+            raise ValueError(f"a range goes upwards, but {self.low:g} is not below {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a range with log begins above 0, not at {self.low:g}")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether the numbers are whole."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+def _dimension(value: Any) -> Any:
+    """A list stays one; text such as ``1..5`` or ``0.01..10:log`` is a range; anything else is a single value."""
+    if isinstance(value, str) and ".." in value:
+        found = RANGE.fullmatch(value)
+        try:
+            ends = [] if found is None else [_number(found["low"]), _number(found["high"])]
+        except ValueError:
+            ends = []
+        if found is None or not ends:
+            raise ValueError(f"{value!r} is no range: write 1..5 or 0.01..10:log")
+        value = {"low": ends[0], "high": ends[1], "log": found["log"] is not None}
+    if isinstance(value, Mapping):
+        try:
+            return RangeConfig.model_validate(value)
+        except ValidationError as error:  # said here, since the union with a list would ask for a list
+            raise ValueError(explain(error, value, RangeConfig)[1]) from error
+    if isinstance(value, list | tuple) and not value:
+        raise ValueError("list at least one value")
+    return value if isinstance(value, list | tuple | RangeConfig) else [value]
+
+
+def _number(text: str) -> int | float:
+    return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
+
+
+class TuneConfig(Section):
+    """What `coterie tune` searches, and how; `coterie run` takes no notice of it.
+
+    ``space`` has options of methods (``lambda``, or ``ditto.lambda`` for one method alone) and keys of ``training``
+    (``training.lr``), each with listed values or a range. ``search`` is ``grid`` where all values are listed, else
+    ``random``, unless stated.
+    """
+
+    algorithms: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] | None = None
+    space: Annotated[
+        dict[str, Annotated[list[Any] | RangeConfig, BeforeValidator(_dimension)]], Field(min_length=1)
+    ] = {}
+    search: Literal["grid", "random", "optuna"] | None = None
+    trials: PositiveInt | None = None
+    rounds: PositiveInt | None = None
+    seeds: (
+        Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_listed), Field(min_length=1)] | None
+    ) = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
 class Config(Section):
     """One experiment: a federation, a model, a training recipe and the methods to compare."""
 
@@ -239,6 +314,7 @@ class Config(Section):
     targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
     absent: dict[PositiveInt, list[str]] = {}
     newcomers: NewcomersConfig | None = None
+    tune: TuneConfig | None = None
     checkpoint_every: PositiveInt = 50
     save_models: bool = True
     save_server: bool = True

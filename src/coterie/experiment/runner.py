@@ -115,8 +115,8 @@ def stored_config(directory: RunDirectory) -> Any:
         ) from error
 
 
-def resume_command(directory: Path, data_dir: Path | None = None) -> str:
+def resume_command(directory: Path, data_dir: Path | None = None, command: Sequence[str] = ("resume",)) -> str:
     """What to type to continue; a folder of data that the environment names need not be repeated."""
     stated = data_dir is not None and data_dir != Path(os.environ.get(ENVIRONMENT, ""))
-    words = ["coterie", "resume", str(directory), *(["--data-dir", str(data_dir)] if stated else [])]
+    words = ["coterie", *command, str(directory), *(["--data-dir", str(data_dir)] if stated else [])]
     return shlex.join(words)

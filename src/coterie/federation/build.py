@@ -19,6 +19,7 @@ from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
 from coterie.federation.partition import RULES, Division
+from coterie.federation.resize import resized
 
 
 def build_federation(
@@ -37,7 +38,7 @@ def build_federation(
     """
     section = config if isinstance(config, FederationConfig) else parse(config)
     used_seed = seed if section.seed is None else section.seed
-    examples = find_source(section.source).load(data_dir, used_seed)
+    examples = resized(find_source(section.source).load(data_dir, used_seed), section.resize)
     generator = np.random.Generator(np.random.PCG64(used_seed))
     normal = _normal(section.normalise, examples)
     division = section.partition.divide(examples, section.sizes, generator)

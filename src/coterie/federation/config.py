@@ -47,6 +47,7 @@ class FederationConfig(BaseModel):
         description="inputs less a mean, divided by a standard deviation: none, standard (what papers use for the "
         "source) or [mean, std], each a number or one a channel",
     )
+    resize: int | None = Field(None, ge=1, le=1024, description="side of the pictures in pixels, if they are to change")
     seed: int | None = Field(None, ge=0, description="seed of the division; left out: the seed of the run")
 
     @field_validator("source")

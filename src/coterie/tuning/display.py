@@ -1,0 +1,93 @@
+"""What a person sees while a search goes on: a bar of all trials, one of the trial at work, a line for each result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from coterie.tuning.space import Space
+from coterie.tuning.trial import Trial
+
+
+class Progressing:
+    """Shows how a search goes on; a context manager.
+
+    Parameters
+    ----------
+    total : int
+        Trials of all methods together.
+    metric : str
+        ``accuracy`` or ``mae``.
+    console : Console or None
+        Where to; None shows nothing.
+    """
+
+    def __init__(self, total: int, metric: str, console: Console | None) -> None:
+        self._total, self._metric, self._number = total, metric, 0
+        self._best: dict[str, float] = {}
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"),
+            TimeRemainingColumn(compact=True),
+            console=console or Console(quiet=True),
+            transient=True,
+            disable=console is None or not console.is_terminal,
+        )
+        self._all = self._bars.add_task("trials", total=total)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """One line above the bars."""
+        self._bars.console.print(text, highlight=False, soft_wrap=True)
+
+    def start(self, spaces: Sequence[Space], search: str, where: Path) -> None:
+        """A line that stays: which search this is, and where its results go."""
+        methods = ", ".join(space.method for space in spaces)
+        self.say(escape(f"{search} search for {methods}: up to {self._total} trials, into {where}"))
+
+    @contextmanager
+    def trying(self, trial: Trial, seed: int, rounds: int) -> Iterator[Callable[[int], None]]:
+        """A bar for one seed of a trial; gives what is to be called with each round."""
+        task = self._bars.add_task(escape(f"{_named(trial)}  seed {seed}"), total=rounds)
+        try:
+            yield lambda round: self._bars.update(task, completed=round)
+        finally:
+            self._bars.remove_task(task)
+
+    def done(self, trial: Trial) -> None:
+        """A trial is over: a line that stays."""
+        self._number += 1
+        self._bars.update(self._all, completed=self._number)
+        if trial.score is None:
+            self.say(f"[yellow]failed[/] {escape(f'{_named(trial)}: {trial.reason}')}")
+            return
+        best = self._best.get(trial.method)
+        news = best is None or trial.score > best
+        if news:
+            self._best[trial.method] = trial.score
+        shown = f"validation {self._metric} {abs(trial.score):.4f}"
+        self.say(f"[green]done[/] {escape(_named(trial))}  {shown}{'  [green]best[/]' if news else ''}")
+
+    def stopping(self) -> None:
+        """The first signal has come."""
+        self.say("Finishing this round, then stopping. Press Ctrl-C again to stop at once.")
+
+
+def _named(trial: Trial) -> str:
+    return " ".join([trial.method, *(f"{key}={value}" for key, value in trial.values.items())])
