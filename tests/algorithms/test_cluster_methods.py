@@ -309,6 +309,12 @@ def test_hypcluster_begins_with_fedavg_in_random_groups() -> None:
     assert sent(sim, "up") == [3 * 16] * 4
 
 
+def test_hypcluster_groups_begin_with_the_common_model() -> None:
+    w = begun("hypcluster", clusters=3, model=MLP).server.w
+    assert w.common
+    assert not begun("hypcluster", clusters=3, warm_up=0, model=MLP).server.w.common
+
+
 def test_hypcluster_groups_follow_names() -> None:
     order = [2, 0, 3, 1]
     group = begun("hypcluster").server.group
@@ -597,6 +603,24 @@ def test_cfl_who_was_away_finds_its_half_by_its_next_update() -> None:
     close(personal(sim), [[3.0, 0.75], [-3.0, 0.75], [3.0, 0.75], [-3.0, 0.75], [-3.0, 0.75]])  # without its update
     sim.advance()
     close(personal(sim)[4], [-3.5, (0 + 2 + 1 + 3 * 0.75) / 6])
+
+
+def test_cfl_who_comes_back_alone_moves_no_model() -> None:
+    others = ("client-0", "client-1", "client-2", "client-3")
+    absent = {1: ("client-4",), 2: others}
+    federation = located([*OPPOSITE, [-4.0, 1.0]])
+    sim = begun("cfl", 2, federation, eps1=0.6, eps2=2.1, patience=0, settings={"absent": absent})
+    sim.advance()
+    before, notes = sim.server.w.flat(), sim.algorithm.notes(sim.server)
+    sim.advance()
+    assert torch.equal(sim.server.w.flat(), before)
+    assert leaves(sim) == [[0, 2], [1, 3, 4]]
+    assert sim.algorithm.notes(sim.server) == notes
+
+
+def test_cfl_eps1_of_zero_splits_not_even_updates_that_cancel_exactly() -> None:
+    sim = played("cfl", 2, located([[4.0], [-4.0], [4.0], [-4.0]]), **{**READY, "eps1": 0.0})
+    assert leaves(sim) == [[0, 1, 2, 3]]
 
 
 def test_cfl_a_client_without_update_splits_off_somewhere() -> None:

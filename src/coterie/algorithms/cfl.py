@@ -79,8 +79,10 @@ class CFL(Algorithm):
         change = up.w - server.w[node]
         behind = server.children[node, 0] >= 0  # their cluster was split while they were away
         server.node[up.clients] = self.walk(server, node, change)
-        server.shortest, server.longest = float("inf"), 0.0
-        for cluster in node[~behind].unique().tolist():
+        clusters = node[~behind].unique().tolist()
+        if clusters:
+            server.shortest, server.longest = float("inf"), 0.0
+        for cluster in clusters:
             members = (node == cluster).nonzero().flatten()
             shares = self.shares(server, up.clients[members])
             if self.ripe(server, change[members], shares):
