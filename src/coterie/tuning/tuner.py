@@ -234,6 +234,7 @@ class _Tuner:
             if seed in trial.scores or trial.reason:
                 continue
             books.write(metric, self.seeds)  # a setting that was begun is not drawn again
+            self._federation(seed)  # what is wrong with the data is no failure of this setting
             begin = perf_counter()
             with display.trying(trial, seed, self.experiment.config.rounds) as advanced:
                 try:
@@ -257,7 +258,6 @@ class _Tuner:
         config = self._setting(trial.method, trial.values)
         system = next(system for system in plan(config).systems if system.asked_for)
         settings = engine_settings(config, Job(system, seed))
-        # only the score of the best round is wanted, not its models
         simulation = Simulation(self._federation(seed), system.method, self.experiment.model, settings)
         if self.experiment.settle(simulation.resolved):  # all trials execute alike, those after a resumption too
             chosen = {key: getattr(self.experiment.config, key) for key in RESOLVED}
