@@ -808,8 +808,8 @@ def test_fedem_newcomers_weigh_the_components_by_one_e_step() -> None:
         )
         assert isinstance(admitted, Admitted)
         close(admitted.models.flatten_candidates().flat(), h)
-        error = float((y - (weights.unsqueeze(1) * h).sum(0)).abs().mean())
-        close(admitted.values["mae"][:, 0], [error] * (4 if labelled else 1), 1e-12)
+        error = float((y - (weights.unsqueeze(1) * h).sum(0)).square().mean())
+        close(admitted.values["mse"][:, 0], [error] * (4 if labelled else 1), 1e-12)
     assert sent(sim, "up", kind="summary") == [2 * 16] * 2
 
 
