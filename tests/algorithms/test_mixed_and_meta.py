@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.contract import make_algorithm
+from coterie.contract import Site, make_algorithm
 from coterie.engines import Admission, Participation, Settings, Simulation, Trained, TrainingSettings
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
@@ -399,13 +399,21 @@ def test_per_fedavg_first_order_is_enough_where_there_is_no_curvature() -> None:
     assert two.server.w.finite().all()
 
 
-def test_per_fedavg_draws_independent_batches() -> None:
-    """w~, g and H g: three streams of batches, of which g's is that of FedAvg."""
+def test_per_fedavg_draws_independent_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """w~, g and H g see three streams of batches, of which g's is that of FedAvg."""
+    drawn: list[str] = []
+    steps = Site.steps
+
+    def noted(site: Site, **options: Any) -> Any:
+        drawn.append(options.get("batches", "train"))
+        return steps(site, **options)
+
+    monkeypatch.setattr(Site, "steps", noted)
     sim = played("per-fedavg", 1, RAGGED, MLP, training=BATCHES, variant="hf")
-    site = sim.calls[-1].site
-    first, second, third = (next(iter(site.steps(batches=name))) for name in ("train", "adaptation", "hessian"))
-    assert not torch.equal(first.inputs, second.inputs)
-    assert not torch.equal(second.inputs, third.inputs)
+    assert drawn[0] == "train"
+    inputs = [next(iter(steps(sim.calls[-1].site, batches=name))).inputs for name in drawn]
+    assert len(inputs) == 3
+    assert not any(torch.equal(inputs[i], inputs[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 def test_per_fedavg_small_clients_learn_as_well() -> None:
@@ -523,6 +531,24 @@ def test_l2gd_with_half_of_the_clients() -> None:
         for coin in row:
             x[here] = 0.8 * x[here] + 0.2 * x[here].mean(0) if coin else x[here] - 0.2 * (x[here] - b[here])
         close(state(sim).flat() if sim.round > 1 else personal(sim), x)
+
+
+def test_l2gd_who_missed_the_last_mean_has_it_formed_anew() -> None:
+    """Round 1 of clients 0 and 1 ends with their mean; round 2 of 1 and 2 begins with an averaging step."""
+    wanted = [[False, True], [True, False]]
+    seed = next(seed for seed in range(1000) if coins_of(2, 2, 0.5, seed) == wanted)
+    sim = begun(
+        "l2gd", 2, located([*B, [-2.0, 6.0]]), lr=0.2, p=0.5, iterations=2, settings={"seed": seed},
+        absent={1: ("client-2",), 2: ("client-0",)}, **{"lambda": 1.0},
+    )  # fmt: skip
+    run(sim)
+    b = torch.tensor([*B, [-2.0, 6.0]], dtype=torch.float64)
+    x = torch.zeros(3, 2, dtype=torch.float64)
+    x[:2] = 0.2 * b[:2]
+    x[:2] = 0.8 * x[:2] + 0.2 * x[:2].mean(0)
+    x[1:] = 0.8 * x[1:] + 0.2 * x[1:].mean(0)
+    x[1:] = x[1:] - 0.2 * (x[1:] - b[1:])
+    close(personal(sim), x)
 
 
 def test_l2gd_refuses_to_overshoot() -> None:
