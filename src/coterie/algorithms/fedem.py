@@ -40,8 +40,8 @@ class FedEM(Algorithm):
         alone={"components": 1},
         exempt={
             "objective": "the loss of each example is weighted by its responsibility; nothing is added to F_k",
-            "learns": "a gradient is divided among the components, for which twenty rounds at this rate are too few",
         },
+        learns={"training.lr": 0.3},  # the gradient is divided among the components
     )
 
     components: int = option(3, "number M of components; 1 is FedAvg", paper="3")

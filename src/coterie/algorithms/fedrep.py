@@ -39,7 +39,7 @@ class FedRep(PrivateHead):
         ),
         traffic=Traffic(lambda at: at.share("body"), lambda at: at.share("body")),
         alone={"head_layers": 0, "body_epochs": None},
-        learns={"head_epochs": 3, "body_epochs": 3},
+        learns={"training.lr": 0.3},  # the body has one epoch of three
         changes={
             "head_layers": ({}, {"head_layers": 0}),
             "head_epochs": ({}, {"head_epochs": 3}),

@@ -34,7 +34,7 @@ class Scaffold(GlobalModel):
     claims: ClassVar[Claims] = Claims(
         objective={"w": lambda at: at.along("c") - at.along("c_k", before=True)},
         traffic=Traffic(2, 2),
-        learns={"server_lr": 2.0},  # plain SGD is slow
+        learns={"training.lr": 0.3},  # plain SGD is slow
     )
 
     weights: str = option("uniform", "uniform: all clients count the same; samples: by n_k", paper="uniform")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from coterie.engines import Simulation
@@ -26,9 +27,11 @@ def digits() -> Federation:
 
 def accuracies(subject: Subject) -> tuple[float, float]:
     """Mean test accuracy of rotated digits before and after twenty rounds."""
+    options = dict(subject.claims.learns)
+    training = replace(TRAINING, lr=options.pop("training.lr", TRAINING.lr))
     sim = simulation(
-        digits(), subject.bare(subject.claims.learns), ModelSpec("mlp", {"hidden": [32]}), Simulation,
-        rounds=20, evaluate_every=20, dtype="float32", training=subject.training(TRAINING),
+        digits(), subject.bare(options), ModelSpec("mlp", {"hidden": [32]}), Simulation,
+        rounds=20, evaluate_every=20, dtype="float32", training=subject.training(training),
     )  # fmt: skip
     before = sim.initial_report().evaluations["test"]["accuracy"].mean()
     while not sim.finished:
