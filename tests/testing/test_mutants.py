@@ -366,7 +366,10 @@ MUTANTS: list[tuple[type[Algorithm], str, str]] = [
 def test_a_broken_method_is_caught(mutant: type[Algorithm], identity: str, message: str) -> None:
     with pytest.raises(ConformanceError, match=message) as caught:
         check_algorithm(mutant, only=[identity])
-    assert str(caught.value).startswith(f"{mutant.name}: the identity '{identity}' does not hold\n  expected: ")
+    first, second, *_ = str(caught.value).splitlines()
+    assert first.startswith(mutant.name)
+    assert first.endswith(f": the identity '{identity}' does not hold")
+    assert second.startswith("  expected: ")
 
 
 def test_every_identity_can_fail() -> None:
@@ -376,6 +379,7 @@ def test_every_identity_can_fail() -> None:
     assert {identity for _, identity, _ in MUTANTS} == set(IDENTITIES) - beyond_reach
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", [DetachedDitto, UntrainedAPFL, PositionsCFL, ForgetfulScaffold, PeekingFedFomo])
 def test_the_known_faults_of_libraries_do_not_pass(fault: type[Algorithm]) -> None:
     with pytest.raises(ConformanceError):

@@ -96,7 +96,7 @@ class Claims:
         one_step: whether a round is one gradient step on all of a client's data whatever the epochs, so that ``alone``
             is about full batches and one epoch.
         symmetric: options under which identical clients keep identical models.
-        learns: options, and maybe a ``training.lr`` other than 0.1, with which it learns on rotated digits in twenty rounds.
+        learns: options, and maybe a ``training.lr`` other than 0.1, with which twenty rounds on rotated digits suffice.
         changes: for an option two settings that differ in it and in what they lead to, where the checker's own choice
             (half, twice, another word) would change nothing.
         newcomers: options that only newcomers feel.
