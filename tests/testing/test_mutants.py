@@ -19,7 +19,7 @@ from coterie.algorithms.fedfomo import FedFomo
 from coterie.algorithms.fedprox import FedProx
 from coterie.algorithms.local import Local
 from coterie.algorithms.scaffold import Scaffold
-from coterie.contract import Algorithm, Claims, Predictor, Server, Site, broadcast, option
+from coterie.contract import Algorithm, Claims, Predictor, Server, Site, broadcast, option, unchanged
 from coterie.errors import CoterieError
 from coterie.models import Models, stack_rows
 from coterie.relations import bipartition, cosines
@@ -395,8 +395,43 @@ class Crashing(Local):
 
 
 def test_what_a_method_raises_is_a_finding() -> None:
-    with pytest.raises(ConformanceError, match=r"test_mutants.py, line \d+: ZeroDivisionError: in my own code"):
-        check_algorithm(Crashing, only=["seeded"])
+    with pytest.raises(
+        ConformanceError, match=r"test_mutants.py, line \d+: ZeroDivisionError: in my own code"
+    ) as caught:
+        check_algorithm(Crashing)
+    (finding,) = caught.value.findings  # once, not for every question
+    assert "raise ZeroDivisionError" in finding.traceback
+
+
+class Ungiven(FedAvg):
+    claims: ClassVar[Claims] = replace(FedAvg.claims, objective={"delta": unchanged})
+
+
+def test_an_objective_of_a_model_that_there_is_not() -> None:
+    with pytest.raises(ConformanceError, match="delta is neither: answers are w"):
+        check_algorithm(Ungiven, only=["objective"])
+
+
+class Forgotten(Ditto):
+    """Trains a model and predicts with another that nothing ever moves."""
+
+    def personal(self, site: Site, **offer: Any) -> Predictor:
+        return Predictor(site.unmoved)
+
+    def start(self, site: Site) -> None:
+        site.unmoved = site.theta
+
+    claims: ClassVar[Claims] = replace(Ditto.claims, constant={"unmoved": "forgotten"})
+
+
+def test_what_is_evaluated_must_move() -> None:
+    with pytest.raises(ConformanceError, match="override personal"):
+        check_algorithm(Forgotten, only=["moves"])
+
+
+def test_what_is_not_claimed_is_not_said_to_hold() -> None:
+    verdicts = {finding.identity: finding.verdict for finding in check_algorithm("fedavg", only=["limits", "anchored"])}
+    assert verdicts == {"limits": "unclaimed", "anchored": "unclaimed"}
 
 
 class Excused(DetachedDitto):

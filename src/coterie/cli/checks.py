@@ -14,7 +14,12 @@ from coterie.cli.arguments import AsJson, Debug
 from coterie.cli.printing import friendly, standard_output
 from coterie.errors import CoterieError
 
-_SIGNS = {"holds": "[green]ok[/]", "broken": "[bold red]BROKEN[/]", "exempt": "[yellow]exempt[/]"}
+_SIGNS = {
+    "holds": "[green]ok[/]",
+    "broken": "[bold red]BROKEN[/]",
+    "exempt": "[yellow]exempt[/]",
+    "unclaimed": "[dim]not claimed[/]",
+}
 
 
 def check(
@@ -33,7 +38,7 @@ def check(
 ) -> None:
     """Put methods to the test: is each what it claims to be?
 
-    Every method must keep some twenty identities (a client alone is plain SGD, relabelling clients changes nothing,
+    Every method must keep some two dozen identities (a client alone is plain SGD, relabelling clients changes nothing,
     every option matters, bytes are those of the definition, ...), and those that it claims itself. Exit code 1 where
     one is broken. [bold]coterie check mymodule:MyMethod[/] takes seconds.
     """
@@ -58,12 +63,17 @@ def check(
 
             findings += findings_of(name, only=only, report=None if as_json else show)
         broken = [finding for finding in findings if finding.verdict == "broken"]
+        if debug:
+            for finding in broken:
+                console.print(finding.traceback, markup=False, highlight=False)
         if as_json:
             print(json.dumps([asdict(finding) for finding in findings], indent=2))
         else:
             count = len({finding.method for finding in findings})
+            unclaimed = sum(finding.verdict == "unclaimed" for finding in findings)
+            asked = f", {unclaimed} of them about what is not claimed" if unclaimed else ""
             console.print(
-                f"{len(findings)} questions to {count} method{'s' if count > 1 else ''}: "
+                f"{len(findings)} questions to {count} method{'s' if count > 1 else ''}{asked}: "
                 + (f"[bold red]{len(broken)} broken[/]" if broken else "[green]all hold[/]"),
                 highlight=False,
             )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from time import perf_counter
+from traceback import format_exception
 from typing import Literal
 
 from coterie.contract import Algorithm, algorithm_class
@@ -14,7 +15,10 @@ from coterie.errors import CoterieError, describe
 from coterie.testing.identities import IDENTITIES
 from coterie.testing.subject import Broken, Subject
 
-Verdict = Literal["holds", "broken", "exempt"]
+CLAIMED = {"limits": "limits", "anchored": "anchored", "objective": "objective"}
+"""Identities that ask about a claim, by the field of `Claims`."""
+
+Verdict = Literal["holds", "broken", "exempt", "unclaimed"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,11 @@ class Finding:
     Attributes:
         method: the method, with its variant.
         identity: the identity's name; ``question`` what it asks.
-        verdict: ``holds``, ``broken``, or ``exempt`` with the method's ``reason``.
+        verdict: ``holds``; ``broken``; ``exempt`` with the method's ``reason``; ``unclaimed`` where the method claims
+            nothing that could be asked.
         expected, got, hint: what should be, what is, and where to look.
         seconds: how long it took.
+        traceback: where the method's code raised, if it did.
     """
 
     method: str
@@ -38,6 +44,7 @@ class Finding:
     hint: str = ""
     reason: str = ""
     seconds: float = 0.0
+    traceback: str = ""
 
     def __str__(self) -> str:
         if self.verdict != "broken":
@@ -103,8 +110,13 @@ def findings_of(
     findings = []
     for subject in subjects_of(algorithm):
         _check_exemptions(subject)
+        crashes: set[str] = set()
         for name in names:
             finding = finding_of(subject, name)
+            if finding.traceback and finding.got in crashes:
+                break  # the method does not run: saying so again would hide where
+            if finding.traceback:
+                crashes.add(finding.got)
             findings.append(finding)
             if report is not None:
                 report(finding)
@@ -126,17 +138,21 @@ def finding_of(subject: Subject, name: str) -> Finding:
     reason = subject.claims.exempt.get(name)
     if reason is not None:
         return Finding(subject.name, name, asked, "exempt", reason=reason)
-    begin = perf_counter()
+    if name in CLAIMED and not getattr(subject.claims, CLAIMED[name]):
+        return Finding(subject.name, name, asked, "unclaimed")
+    begin, traceback = perf_counter(), ""
     try:
         check(subject)
     except Broken as broken:
         expected, got, hint = broken.expected, broken.got, broken.hint
     except Exception as error:  # whatever the method's own code raises is a finding, not the end of the suite
-        expected, got = "the toy runs of this identity end", f"{_place(error)}{describe(error)}"
-        hint = "" if isinstance(error, CoterieError) else "run the method by itself to see the traceback"
+        expected, got, hint = "the toy runs of this identity end", f"{_place(error)}{describe(error)}", ""
+        if not isinstance(error, CoterieError):
+            traceback = "".join(format_exception(error))
+            hint = "the method's own code raised this; --debug shows the traceback"
     else:
         return Finding(subject.name, name, asked, "holds", seconds=perf_counter() - begin)
-    return Finding(subject.name, name, asked, "broken", expected, got, hint, seconds=perf_counter() - begin)
+    return Finding(subject.name, name, asked, "broken", expected, got, hint, "", perf_counter() - begin, traceback)
 
 
 def question(identity: str) -> str:

@@ -49,7 +49,10 @@ def alone(subject: Subject) -> None:
     run(ours)
     run(local)
     expected = f"a single client, with {_said(subject.claims.alone)}, trains as LOCAL does"
-    hint = "with nobody to learn from, something still moves the model, or it is mixed with what is not a model"
+    hint = (
+        "with nobody to learn from, something still moves the model, or it is mixed with what is not a model; where "
+        "that is so by definition, give options in claims.alone under which it is not, or the reason in claims.exempt"
+    )
     require_equal(predicted(ours), predicted(local), ours.names, expected, hint)
 
 

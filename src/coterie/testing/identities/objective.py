@@ -109,8 +109,15 @@ def _after(subject: Subject, epochs: int, model: ModelSpec) -> Call:
 def _frozen(call: Call, names: tuple[str, ...]) -> Call:
     """A call whose models are kept as they are now."""
     for name in names:
-        if name not in call.returned:
-            call.returned[name] = getattr(call.site, name).clone()
+        if name in call.returned:
+            continue
+        if not isinstance(getattr(call.site, name, None), Models):
+            raise Broken(
+                "claims.objective names models that a client returns or holds",
+                f"{name} is neither: answers are {', '.join(call.returned) or 'none'}",
+                "use the name of an answer or of a state; a difference of models has no objective",
+            )
+        call.returned[name] = getattr(call.site, name).clone()
     return call
 
 

@@ -23,7 +23,7 @@ def moves(subject: Subject) -> None:
     theta = sim.server.initial_models()
     held = _numbers(sim.server_state, "server.")
     before = {name: models.clone() for name, models in models_of(sim).items() if name.startswith("server.")}
-    begun = _begun(subject)
+    begun, first = _begun(subject), predicted(sim)
     run(sim, 1 if subject.claims.first_traffic is None else 2)
     for name, models in models_of(sim).items():
         start = before.get(name, begun.get(name, theta))
@@ -38,6 +38,9 @@ def moves(subject: Subject) -> None:
                 continue
             _require_moved(sim.names, name, part, tensor, start)
     run(sim)
+    if torch.equal(predicted(sim), first):
+        hint = "override personal(site), and offer(server) for what it needs, to predict with the model that is trained"
+        raise Broken("what clients predict with has moved after three rounds", "it is as it was", hint)
     numbers = {**_numbers(sim.server_state, "server.")}
     for name, value in held.items():
         still = value.shape == numbers[name].shape and torch.equal(
