@@ -131,7 +131,7 @@ def finding_of(subject: Subject, name: str) -> Finding:
         check(subject)
     except Broken as broken:
         expected, got, hint = broken.expected, broken.got, broken.hint
-    except Exception as error:  # whatever the method's own code raises is a finding, not the end of the suite
+    except (Exception, SystemExit) as error:  # a finding, not the end of the suite
         expected, got = "the toy runs of this identity end", f"{_place(error)}{describe(error)}"
         hint = "" if isinstance(error, CoterieError) else "run the method by itself to see the traceback"
     else:
@@ -144,7 +144,7 @@ def question(identity: str) -> str:
     return (inspect.getdoc(IDENTITIES[identity]) or "").split("\n", 1)[0]
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The line of the method's own code where an error arose, or else the last one."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
