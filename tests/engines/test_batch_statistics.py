@@ -109,7 +109,7 @@ def test_state_of_other_tensors_is_refused_in_every_round() -> None:
             site.g = site.gradient(site.theta, "train")
             return {"n": site.n}
 
-    with pytest.raises(CoterieError, match=r"site\.g holds models of other tensors .*running_mean.* without_buffers"):
+    with pytest.raises(CoterieError, match=r"site\.g holds models of other tensors .*running_mean.*without_buffers"):
         run(simulation(FEDERATION, Forgetful(), NORMED))
 
 
