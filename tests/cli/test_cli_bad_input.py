@@ -100,6 +100,11 @@ def test_debug_shows_where_it_happened(here: Path) -> None:
     assert result.exc_info is not None
 
 
+def test_colons_in_a_message_are_not_taken_for_a_picture(here: Path) -> None:
+    assert error_of(coterie("check", "a:b:c")).startswith("algorithm 'a:b:c' cannot be imported")
+    assert "algorithm 'a:x:c'" in error_of(coterie("run", tiny(here), "-s", "algorithms=[a:x:c]"))
+
+
 def test_brackets_in_a_message_are_not_taken_for_markup(here: Path) -> None:
     path = here / "a[bold]b.yaml"
     path.write_text(TINY + "rouds: 3\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -123,6 +124,29 @@ def test_cite_says_what_has_no_paper() -> None:
     result = coterie("cite", "local", "ditto")
     assert result.stderr == "note: local has no paper to cite.\n"
     assert result.stdout.startswith("@inproceedings{li2021ditto,")
+
+
+def test_cite_takes_a_method_before_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ditto").mkdir()
+    (tmp_path / "heurfedamp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert coterie("cite", "ditto").stdout.startswith("@inproceedings{li2021ditto,")
+    assert coterie("cite", "heurfedamp").stdout == coterie("cite", "fedamp").stdout
+
+
+class Leaves(Broken):
+    """It ends the process."""
+
+    def round(self, server: Any, cohort: Any) -> None:
+        sys.exit(3)
+
+
+def test_code_that_ends_the_process_is_a_finding_or_one_sentence(tmp_path: Path) -> None:
+    result = coterie("check", f"{__name__}:Leaves", "--only", "seeded")
+    assert result.exit_code == 1
+    assert "it called sys.exit" in result.stdout
+    words = ["-s", f"algorithms=[{__name__}:Leaves]", "--output", tmp_path / "run", "--quiet"]
+    assert "called sys.exit" in error_of(coterie("run", tiny(tmp_path), *words))
 
 
 def test_cite_suggests_the_nearest_name() -> None:

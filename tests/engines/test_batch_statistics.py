@@ -12,7 +12,7 @@ import torch
 from coterie.contract import Algorithm, Site, available_algorithms
 from coterie.engines import Simulation, checkpoint
 from coterie.errors import CoterieError
-from toys import BATCHES, FULL_BATCH, NORMED, Recording, classified, run, same, saved, simulation
+from toys import BATCHES, FULL_BATCH, HALF, NORMED, Recording, classified, run, same, saved, simulation
 
 FEDERATION = classified((7, 4, 9, 5))
 MEAN, COUNT = "2.running_mean", "2.num_batches_tracked"
@@ -87,6 +87,30 @@ def test_every_method_under_every_policy(name: str, policy: str, tmp_path: Path)
         torch.testing.assert_close(chunked.report_models().tensors[name_of], tensor, rtol=0, atol=1e-10)
     stay = ("local", "lg-fedavg")  # of which no layer with statistics travels
     assert (buffer_bytes(whole) > 0) == (policy == "average" and name not in stay)
+
+
+@ALGORITHMS
+@pytest.mark.parametrize("policy", ["average", "local", "server"])
+def test_every_method_under_every_policy_with_some_clients_absent(name: str, policy: str) -> None:
+    reports = run(
+        simulation(FEDERATION, name, NORMED, rounds=4, buffers=policy, training=FULL_BATCH, participation=HALF)
+    )
+    assert [len(report.answered) for report in reports] == [2] * 4
+
+
+def test_state_of_other_tensors_is_refused_in_every_round() -> None:
+    class Forgetful(Algorithm):
+        name = "forgetful"
+
+        def start(self, site: Site) -> None:
+            site.g = site.theta.zeros()
+
+        def local_update(self, site: Site) -> dict[str, Any]:
+            site.g = site.gradient(site.theta, "train")
+            return {"n": site.n}
+
+    with pytest.raises(CoterieError, match=r"site\.g holds models of other tensors .*running_mean.*without_buffers"):
+        run(simulation(FEDERATION, Forgetful(), NORMED))
 
 
 def test_local_statistics_of_a_failed_client_roll_back() -> None:

@@ -163,6 +163,25 @@ def test_closed_form_is_equation_six_as_printed(alpha: float) -> None:
     assert_equal(propagation_matrix(P, alpha), (1 - kappa) * torch.linalg.inv(identity(6) - kappa * P))
 
 
+@pytest.mark.parametrize("senders", [[], [3], [0, 2, 5], list(range(7))])
+def test_only_clients_that_pass_something_on_are_in_the_system(
+    senders: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = torch.zeros(7, 7, dtype=torch.float64)
+    weights[:, senders] = torch.rand(7, len(senders), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    P = row_stochastic(weights)
+    expected = torch.linalg.inv(torch.eye(7, dtype=torch.float64) + 1.7 * (torch.eye(7, dtype=torch.float64) - P))
+    solve, sizes = torch.linalg.solve, []
+
+    def noted(system: Tensor, right: Tensor) -> Tensor:
+        sizes.append(len(system))
+        return solve(system, right)
+
+    monkeypatch.setattr(torch.linalg, "solve", noted)
+    torch.testing.assert_close(propagation_matrix(P, 1.7), expected, rtol=0, atol=1e-13)
+    assert sizes == [len(senders)]
+
+
 def test_closed_form_is_the_limit_of_the_iteration() -> None:
     """300 steps at alpha = 1.7 leave an error below 1e-12."""
     P, theta = row_stochastic(uniform(7, 7)), normal(7, 5)

@@ -481,3 +481,23 @@ def test_a_method_without_a_name_or_claims_is_checked_too() -> None:
         check_algorithm(OwnMethod, report=findings.append)
     assert {finding.identity for finding in findings if finding.verdict == "broken"} == {"traffic"}
     assert all(finding.method == "OwnMethod" for finding in findings)
+
+
+class Claimless(Local):
+    claims = {"limits": ()}  # type: ignore[assignment]
+
+
+def test_claims_that_are_none_are_refused() -> None:
+    with pytest.raises(CoterieError, match="claims is dict, not coterie.contract.Claims"):
+        check_algorithm(Claimless, only=["seeded"])
+
+
+@dataclass(frozen=True)
+class Demanding(Algorithm):
+    strength: float
+    name: ClassVar[str] = "demanding"
+
+
+def test_a_method_with_a_required_option_is_checked_as_an_instance() -> None:
+    with pytest.raises(CoterieError, match="demanding cannot be made: .*'strength'; give its options defaults"):
+        check_algorithm(Demanding, only=["seeded"])

@@ -135,9 +135,9 @@ class FedFomo(Algorithm):
         """M clients whose models can be had, epsilon-greedy by P_i; ``(m, c)``, free slots hold the own number."""
         by_name = sorted(range(server.K), key=server.names.__getitem__)
         epsilon = max(0.0, self.epsilon - self.epsilon_decay * (server.round - 1))
-        rows = []
+        rows, ready = [], server.ready.tolist()
         for i in cohort.tolist():
-            known = [j for j in by_name if server.ready[j] or j == i]
+            known = [j for j in by_name if ready[j] or j == i]
             draw = generator(server.seed, server.round, f"models:{server.names[i]}")
             worth = server.P[i, known].numpy()
             rows.append([known[j] for j in epsilon_greedy(worth, known.index(i), self.neighbours, epsilon, draw)])

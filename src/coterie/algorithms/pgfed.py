@@ -96,9 +96,9 @@ class PGFed(Algorithm):
         """The auxiliary gradient g_i (PGFedMo), which nobody has received yet, and SGD's momentum."""
         site.received = torch.zeros_like(site.n, dtype=torch.bool)
         if self.beta:
-            site.g = site.theta["all"].zeros()
+            site.g = site.theta.without_buffers().zeros()
         if self.persistent:
-            site.momentum = site.theta.zeros()
+            site.momentum = site.theta.without_buffers().zeros()
 
     def first_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """Round 1: plain training from theta_glob."""

@@ -27,7 +27,7 @@ def friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
 
     A warning of Coterie's is one sentence too, without the place in the code that gave it.
     """
-    say = Console(stderr=True, soft_wrap=True, highlight=False).print
+    say = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print
     usual = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -45,6 +45,11 @@ def friendly(debug: bool, data_dir: Path | None = None) -> Iterator[None]:
             raise
         say(f"[bold red]error:[/] {escape(str(error))}")
         raise typer.Exit(2) from None
+    except SystemExit as error:  # ours is typer.Exit
+        if debug:
+            raise
+        say("[bold red]error:[/] code of a method or another extension called sys.exit; raise an error there")
+        raise typer.Exit(2) from error
     except KeyboardInterrupt as stop:
         if isinstance(stop, Interrupted):
             from coterie.experiment import resume_command
@@ -70,8 +75,8 @@ class _Output(Console):
 
 def standard_output() -> Console:
     """Standard output; wide enough for the result table where there is no terminal to ask."""
-    console = _Output()
-    return console if console.is_terminal else _Output(width=max(console.width, 120))
+    console = _Output(emoji=False)  # a name such as a:b:c is no picture
+    return console if console.is_terminal else _Output(width=max(console.width, 120), emoji=False)
 
 
 def loaded(console: Console, quiet: bool) -> ModuleType:

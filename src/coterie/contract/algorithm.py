@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
@@ -73,8 +73,8 @@ class Algorithm:
     @classmethod
     def claims_of(cls, variant: str | None = None) -> Claims:
         """What the method, or one of its variants, claims about itself."""
-        if isinstance(cls.claims, Claims):
-            return cls.claims
+        if isinstance(cls.claims, Claims) or not cls.variants:
+            return cast(Claims, cls.claims)
         return cls.claims[variant or next(iter(cls.variants))]
 
     # --- at the server -------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from coterie.contract.payload import empty_like
 from coterie.contract.state import storages
+from coterie.errors import CoterieError
 from coterie.models import Models
 from coterie.models.rows import contiguous, finite_rows
 
@@ -52,6 +53,11 @@ class Column:
         assert isinstance(self.rows, Models)
         values[own.nonzero().flatten()] = self.rows[clients[own]]
         return values
+
+    @property
+    def example(self) -> Rows | None:
+        """Rows that show what the attribute holds, if it holds anything."""
+        return self.default if self.rows is None else self.rows
 
     def write(self, clients: Tensor, values: Rows) -> None:
         """Overwrite the rows of ``clients: (k,)``."""
@@ -138,7 +144,20 @@ class SiteBank:
             if isinstance(value, dict) or _nested(value):
                 self.shapes[name] = _shape(value, name)
             for leaf, part in _leaves(value, name):
-                self._stage(leaf, clients, _as_rows(part, len(clients), name), capacity, call)
+                rows = _as_rows(part, len(clients), name)
+                self._check_tensors(leaf, rows)
+                self._stage(leaf, clients, rows, capacity, call)
+
+    def _check_tensors(self, leaf: str, rows: Rows) -> None:
+        """Refuse models with other tensors than the attribute has so far: rows of both kinds make no stack."""
+        stage, column = self._stages.get(leaf), self.columns.get(leaf)
+        held = stage.rows if stage is not None else None if column is None else column.example
+        if isinstance(rows, Models) and isinstance(held, Models) and rows.tensors.keys() != held.tensors.keys():
+            other = ", ".join(sorted(rows.tensors.keys() ^ held.tensors.keys()))
+            raise CoterieError(
+                f"site.{leaf} holds models of other tensors than it is now given ({other}): keep the same part always, "
+                "and declare a gradient or a momentum by theta.without_buffers().zeros()"
+            )
 
     def _given(self, leaf: str, clients: Tensor, call: int) -> Rows:
         """Rows that no later write changes: copies, except of models that nobody has staged before this call."""

@@ -59,8 +59,13 @@ def bibliography(algorithm: type[Algorithm]) -> dict[str, str]:
 
 
 def _methods(name: str) -> list[str]:
-    """The methods of a run directory, or the name itself."""
-    if not Path(name).is_dir():
+    """The name itself, or where no method is called so the methods of a run directory."""
+    try:
+        algorithm_class(name)
+    except CoterieError:
+        if not Path(name).is_dir():
+            raise
+    else:
         return [name]
     directory = RunDirectory.open(name)
     config = parse_config(stored_config(directory), where=str(directory.config))

@@ -143,10 +143,18 @@ def propagation_matrix(P: Tensor, alpha: float, *, exact: bool = False) -> Tenso
     rates.fill_diagonal_(0.0)
     if math.isinf(alpha):
         return _limit(rates)
-    system = alpha * _laplacian(rates)
+    given = (rates > 0).any(dim=0).nonzero().flatten()  # only these pass something on: the others need no equations
+    system = alpha * _laplacian(rates[given][:, given])
     system.diagonal().add_(1.0)
-    identity = torch.eye(rates.shape[0], dtype=torch.float64, device=rates.device)
-    return _cleaned(torch.linalg.solve(system, identity))
+    among = torch.linalg.solve(system, torch.eye(len(given), dtype=torch.float64, device=rates.device))
+    if len(given) == len(rates):
+        return _cleaned(among)
+    A = alpha * (rates[:, given] @ among)
+    A = torch.zeros_like(rates).index_copy_(1, given, A)
+    A.diagonal().add_(1.0)
+    A /= 1.0 + alpha * rates.sum(dim=1, keepdim=True)
+    A[given] = torch.zeros_like(A[given]).index_copy_(1, given, among)
+    return _cleaned(A)
 
 
 def propagate_iteratively(P: Tensor, theta: Tensor, alpha: float, tolerance: float = 1e-6) -> Tensor:

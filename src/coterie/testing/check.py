@@ -10,7 +10,7 @@ from time import perf_counter
 from traceback import format_exception
 from typing import Literal
 
-from coterie.contract import Algorithm, algorithm_class
+from coterie.contract import Algorithm, Claims, algorithm_class
 from coterie.errors import CoterieError, describe
 from coterie.testing.identities import IDENTITIES
 from coterie.testing.subject import Broken, Subject
@@ -109,7 +109,7 @@ def findings_of(
     names = list(IDENTITIES) if only is None else [_identity(name) for name in only]
     findings = []
     for subject in subjects_of(algorithm):
-        _check_exemptions(subject)
+        _check_claims(subject)
         crashes: set[str] = set()
         for name in names:
             finding = finding_of(subject, name)
@@ -145,7 +145,7 @@ def finding_of(subject: Subject, name: str) -> Finding:
         check(subject)
     except Broken as broken:
         expected, got, hint = broken.expected, broken.got, broken.hint
-    except Exception as error:  # whatever the method's own code raises is a finding, not the end of the suite
+    except (Exception, SystemExit) as error:  # a finding, not the end of the suite
         expected, got, hint = "the toy runs of this identity end", f"{_place(error)}{describe(error)}", ""
         if not isinstance(error, CoterieError):
             traceback = "".join(format_exception(error))
@@ -160,7 +160,7 @@ def question(identity: str) -> str:
     return (inspect.getdoc(IDENTITIES[identity]) or "").split("\n", 1)[0]
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The line of the method's own code where an error arose, or else the last one."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -179,7 +179,15 @@ def _identity(name: str) -> str:
     raise CoterieError(f"identity '{name}' is unknown; {hint}")
 
 
-def _check_exemptions(subject: Subject) -> None:
+def _check_claims(subject: Subject) -> None:
+    if not isinstance(subject.claims, Claims):
+        raise CoterieError(f"{subject.name}: claims is {type(subject.claims).__name__}, not coterie.contract.Claims")
+    try:
+        subject.make()
+    except TypeError as error:
+        raise CoterieError(
+            f"{subject.name} cannot be made: {describe(error)}; give its options defaults, or check an instance"
+        ) from error
     for name, reason in subject.claims.exempt.items():
         _identity(name)
         if not reason.strip():
