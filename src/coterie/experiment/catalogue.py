@@ -32,7 +32,7 @@ def algorithm_cards(name: str | None = None) -> list[dict[str, Any]]:
 
 def _card(name: str, algorithm: type[Algorithm]) -> dict[str, Any]:
     about = inspect.getdoc(algorithm) or ""
-    title = algorithm.title or about.split("\n", 1)[0]
+    title = algorithm.title or algorithm.__name__
     own = algorithm.__module__.startswith("coterie.algorithms.")
     types = get_type_hints(algorithm)
     return {
