@@ -23,7 +23,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("rouds=3", "unknown key rouds: did you mean rounds?"),
         ("training.lr=fast", "training.lr must be a number, not the text 'fast'."),
         ("federation.source=mnits", "Did you mean 'mnist'?"),
-        ("algorithms=[fedroa]", "algorithms[0]: algorithm 'fedroa' is unknown; did you mean 'fedora'?"),
+        ("algorithms=[fedorra]", "algorithms[0]: algorithm 'fedorra' is unknown; did you mean 'fedora'?"),
         (
             "algorithms=[local, {name: ditto, lamda: 1}]",
             "algorithms[1]: algorithm ditto has no option 'lamda'",
@@ -91,7 +91,7 @@ def test_a_page_that_cannot_be_written(here: Path) -> None:
 
 
 def test_a_dry_run_finds_the_same_mistakes(here: Path) -> None:
-    assert "did you mean 'fedora'" in error_of(coterie("run", tiny(here), "--dry-run", "-s", "algorithms=fedoro"))
+    assert "did you mean 'fedora'" in error_of(coterie("run", tiny(here), "--dry-run", "-s", "algorithms=fedorra"))
 
 
 def test_debug_shows_where_it_happened(here: Path) -> None:

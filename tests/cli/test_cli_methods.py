@@ -35,6 +35,10 @@ class Circumstances:
         build = partial(build_model, MODEL.name, (FEATURES,), CLASSES, "classification", **MODEL.options)
         self.theta = Stack(build, (FEATURES,)).initial(0)
 
+    @property
+    def m(self) -> int:
+        return self.K
+
     def share(self, part: str) -> float:
         return self.theta[part].bytes_per_row()[0] / self.theta.bytes_per_row()[0]
 
@@ -50,10 +54,15 @@ def test_measured_traffic_is_what_the_method_claims(name: str, variant: str | No
     claims = cls.claims_of(variant)
     rows = {row["when"]: [row["down"], row["up"], row["peers"]] for row in measured_traffic(cls, variant)}
     at = Circumstances(cls() if variant is None else cls(variant=variant))  # type: ignore[call-arg]
+    if "traffic" in claims.exempt:
+        assert rows  # measured, and by definition not the same in every round
+        return
     later = [amounts for when, amounts in rows.items() if when.startswith(("each", "from"))]
     assert later == [pytest.approx(claimed(claims.traffic, at))]
     if claims.first_traffic is not None:
-        assert rows["round 1"] == pytest.approx(claimed(claims.first_traffic, at))
+        assert next(
+            amounts for when, amounts in rows.items() if when.startswith(("round 1", "rounds 1 to"))
+        ) == pytest.approx(claimed(claims.first_traffic, at))
 
 
 def test_a_method_is_explained() -> None:

@@ -16,7 +16,26 @@ from toys import BATCHES, FULL_BATCH, HALF, NORMED, Recording, classified, run, 
 
 FEDERATION = classified((7, 4, 9, 5))
 MEAN, COUNT = "2.running_mean", "2.num_batches_tracked"
-ALGORITHMS = pytest.mark.parametrize("name", available_algorithms())
+# one of each kind here; the conformance suite has all of them
+KINDS = {
+    "local",
+    "fedavg",
+    "fedavg-ft",
+    "scaffold",
+    "fedper",
+    "pfedhn",
+    "apfl",
+    "ditto",
+    "l2gd",
+    "fedfomo",
+    "ifca",
+    "cfl",
+    "fedem",
+}
+KINDS |= {"fedora", "feddwa", "pgfed", "pgfedmo", "federico"}
+ALGORITHMS = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in KINDS else [pytest.mark.full]) for n in available_algorithms()]
+)
 
 
 def trained(name: str, policy: str, rounds: int = 2, **settings: Any) -> Recording:

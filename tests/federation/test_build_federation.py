@@ -224,7 +224,7 @@ def test_what_is_no_picture_is_not_resized() -> None:
     with pytest.raises(
         CoterieError, match=r"federation.resize changes pictures, but inputs of 'sine' have the shape \(1,\)"
     ):
-        build_federation({"source": "sine", "partition": {"rule": "natural", "by": "interval"}, "resize": 28}, seed=0)
+        build_federation({"source": "sine", "partition": {"rule": "iid", "clients": 3}, "resize": 28}, seed=0)
 
 
 @pytest.mark.parametrize("size", [0, -3, 5000, "large"])

@@ -12,7 +12,13 @@ from coterie.testing.subject import Subject
 SUBJECTS = [subject for cls in available_algorithms().values() for subject in subjects_of(cls)]
 
 
-@pytest.mark.parametrize("identity", IDENTITIES)
+# what the engines see to whatever a method does, and so what seldom breaks
+SELDOM = {"chunks", "executors", "storage", "without validation", "sizes", "participation", "absent", "evaluated"}
+
+
+@pytest.mark.parametrize(
+    "identity", [pytest.param(name, marks=[pytest.mark.full] if name in SELDOM else []) for name in IDENTITIES]
+)
 @pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name for subject in SUBJECTS])
 def test_identity(subject: Subject, identity: str) -> None:
     finding = finding_of(subject, identity)

@@ -66,8 +66,9 @@ class ClusterModels(Algorithm):
         return cluster_shares(choice, self.counts(server, clients), self.clusters)
 
     def choose(self, site: Site, w: Models) -> Mapping[str, Any]:
-        """c* = argmin_c F_k(w_c) on the training data; the first of equals."""
-        return {"choice": site.loss("train", w.as_candidates()).argmin(dim=1)}
+        """c* = argmin_c F_k(w_c) on the training data, the first of equals, and that loss, by which bad data show."""
+        loss = site.loss("train", w.as_candidates())
+        return {"choice": loss.argmin(dim=1), "loss": loss.sum(dim=1)}
 
     def chosen(self, site: Site, w: Models) -> tuple[Models, Tensor]:
         """w_c* and c* of each client."""

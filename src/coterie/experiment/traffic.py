@@ -13,7 +13,7 @@ from coterie.federation import ClientData, Federation
 from coterie.models.factory import ModelSpec
 from coterie.training import TrainingSettings
 
-CLIENTS, ROUNDS, FEATURES, CLASSES = 8, 3, 12, 4
+CLIENTS, ROUNDS, FEATURES, CLASSES = 8, 12, 12, 4
 MODEL = ModelSpec("mlp", {"hidden": [16]})
 SETTING = f"{CLIENTS} clients, all in every round; a model of two layers"
 """Where the numbers hold; amounts of some methods depend on the number of clients or on the share of the head."""
