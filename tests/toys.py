@@ -28,7 +28,7 @@ from coterie.testing.toys import (
 )
 
 __all__ = [
-    "BATCHES", "BLIND", "FULL_BATCH", "HALF", "LINEAR", "LOCATION", "MLP", "NORMED", "Blind", "Call", "Location",
+    "BATCHES", "BLIND", "FULL_BATCH", "HALF", "KINDS", "LINEAR", "LOCATION", "MLP", "NORMED", "Blind", "Call", "Location",
     "Recording", "alike", "classified", "everyone", "located", "models_like", "names_of", "personal", "plain",
     "reordered", "run", "same", "saved", "simulation", "state", "with_train_inputs",
 ]  # fmt: skip
@@ -72,6 +72,14 @@ def with_train_inputs(federation: Federation, change: Callable[[Tensor], Tensor]
         inputs[rows] = change(inputs[rows])
     return replace(federation, train=replace(data, inputs=inputs))
 
+
+# --- methods -----------------------------------------------------------------------------------------------------
+
+KINDS = (
+    "apfl", "cfl", "ditto", "fedavg", "fedavg-ft", "feddwa", "fedem", "federico", "fedfomo", "fedora", "fedper", "ifca",
+    "l2gd", "local", "pfedhn", "pgfed", "pgfedmo", "scaffold",
+)  # fmt: skip
+"""One method of each kind, for tests of engines; the conformance suite has all of them."""
 
 # --- runs --------------------------------------------------------------------------------------------------------
 

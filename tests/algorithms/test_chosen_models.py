@@ -12,17 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from rounds_by_hand import B3, EVERYBODY, MEMBERS, THREE, TWO, admission, arrived, begun, played
 
 from coterie.algorithms.l2c import L2C, moved
 from coterie.contract import make_algorithm
-from coterie.engines import Admission, Settings, Trained
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
-from coterie.federation.federation import Federation
 from toys import (  # fmt: skip
     BATCHES,
-    FULL_BATCH,
     LOCATION,
     MLP,
     NORMED,
@@ -30,48 +27,11 @@ from toys import (  # fmt: skip
     classified,
     located,
     personal,
-    run,
     same,
-    simulation,
     state,
 )
 
-B3 = [[4.0, 0.0], [0.0, 8.0], [-2.0, 6.0]]
-TWO, THREE = located(B3[:2], [1, 3]), located(B3, [1, 3, 2])
 BETWEEN = located([[4.0, 3.0], [3.0, 5.0], [2.0, 2.0]])  # both others are better for client 2 than its own model
-EVERYBODY = classified((7, 4, 9, 5, 6, 8))
-MEMBERS, NEWCOMERS = EVERYBODY.select([0, 1, 2, 3]), EVERYBODY.select([4, 5])
-
-
-def begun(
-    name: str, rounds: int = 1, federation: Federation = TWO, *, lr: float = 0.5, absent: Any = None,
-    model: Any = LOCATION, training: Any = None, **options: Any,
-) -> Recording:  # fmt: skip
-    """A simulation that has not run yet, on full batches."""
-    sim = simulation(
-        federation, make_algorithm(name, **options), model, engine=Recording, rounds=rounds, absent=absent or {},
-        training=training or replace(FULL_BATCH, lr=lr),
-    )  # fmt: skip
-    assert isinstance(sim, Recording)
-    return sim
-
-
-def played(*arguments: Any, **options: Any) -> Recording:
-    sim = begun(*arguments, **options)
-    run(sim)
-    return sim
-
-
-def admission(sim: Recording, newcomers: Federation = NEWCOMERS, model: Any = MLP, **settings: Any) -> Admission:
-    made: dict[str, Any] = {"training": BATCHES, "dtype": "float64", "threads": 1, **settings}
-    return Admission(Trained.of(sim), newcomers, sim.algorithm, model, Settings(**made))
-
-
-def arrived(sim: Recording, newcomers: Federation = NEWCOMERS, **settings: Any) -> Tensor:
-    """What newcomers with labels predict with on arrival, ``(k, d)``."""
-    admitted = admission(sim, newcomers, **settings).admit(labelled=True, epochs=0)
-    assert admitted is not None
-    return admitted.models.flat()
 
 
 def close(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:

@@ -16,6 +16,7 @@ from coterie.contract import Algorithm, Traffic, available_algorithms
 from coterie.experiment.catalogue import algorithm_cards
 from coterie.experiment.traffic import CLASSES, CLIENTS, FEATURES, MODEL, measured_traffic
 from coterie.models import Stack, build_model
+from coterie.testing.identities.traffic import Circumstances
 
 SYSTEMS = [
     (name, variant)
@@ -25,22 +26,9 @@ SYSTEMS = [
 ]
 
 
-class Circumstances:
-    """What claims about traffic may depend on."""
-
-    K = CLIENTS
-
-    def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
-        build = partial(build_model, MODEL.name, (FEATURES,), CLASSES, "classification", **MODEL.options)
-        self.theta = Stack(build, (FEATURES,)).initial(0)
-
-    @property
-    def m(self) -> int:
-        return self.K
-
-    def share(self, part: str) -> float:
-        return self.theta[part].bytes_per_row()[0] / self.theta.bytes_per_row()[0]
+def circumstances(algorithm: Algorithm) -> Circumstances:
+    build = partial(build_model, MODEL.name, (FEATURES,), CLASSES, "classification", **MODEL.options)
+    return Circumstances(algorithm, CLIENTS, CLIENTS, Stack(build, (FEATURES,)).layout)
 
 
 def claimed(traffic: Traffic, at: Circumstances) -> list[float]:
@@ -53,7 +41,7 @@ def test_measured_traffic_is_what_the_method_claims(name: str, variant: str | No
     cls = available_algorithms()[name]
     claims = cls.claims_of(variant)
     rows = {row["when"]: [row["down"], row["up"], row["peers"]] for row in measured_traffic(cls, variant)}
-    at = Circumstances(cls() if variant is None else cls(variant=variant))  # type: ignore[call-arg]
+    at = circumstances(cls() if variant is None else cls(variant=variant))  # type: ignore[call-arg]
     if "traffic" in claims.exempt:
         assert rows  # measured, and by definition not the same in every round
         return

@@ -12,27 +12,10 @@ import torch
 from coterie.contract import Algorithm, Site, available_algorithms
 from coterie.engines import Simulation, checkpoint
 from coterie.errors import CoterieError
-from toys import BATCHES, FULL_BATCH, HALF, NORMED, Recording, classified, run, same, saved, simulation
+from toys import BATCHES, FULL_BATCH, HALF, KINDS, NORMED, Recording, classified, run, same, saved, simulation
 
 FEDERATION = classified((7, 4, 9, 5))
 MEAN, COUNT = "2.running_mean", "2.num_batches_tracked"
-# one of each kind here; the conformance suite has all of them
-KINDS = {
-    "local",
-    "fedavg",
-    "fedavg-ft",
-    "scaffold",
-    "fedper",
-    "pfedhn",
-    "apfl",
-    "ditto",
-    "l2gd",
-    "fedfomo",
-    "ifca",
-    "cfl",
-    "fedem",
-}
-KINDS |= {"fedora", "feddwa", "pgfed", "pgfedmo", "federico"}
 ALGORITHMS = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in KINDS else [pytest.mark.full]) for n in available_algorithms()]
 )

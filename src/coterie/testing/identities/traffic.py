@@ -19,8 +19,8 @@ _HINT = (
 
 
 @dataclass(frozen=True)
-class _Federated:
-    """See `coterie.contract.Federated`."""
+class Circumstances:
+    """What a claim about traffic may depend on; see `coterie.contract.Federated`."""
 
     algorithm: Algorithm
     K: int
@@ -45,7 +45,7 @@ def traffic(subject: Subject) -> None:
 def _require_booked(subject: Subject, sim: Simulation, report: RoundReport) -> None:
     claims = subject.claims
     claim = claims.first_traffic if report.round == 1 and claims.first_traffic is not None else claims.traffic
-    at = _Federated(sim.algorithm, sim.K, len(report.answered), sim.stack.layout)
+    at = Circumstances(sim.algorithm, sim.K, len(report.answered), sim.stack.layout)
     found = Counter[str]()
     for row in report.ledger:
         if row["phase"] != "train":
