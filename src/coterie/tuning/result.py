@@ -56,9 +56,9 @@ class Tuned:
 
     def table(self) -> Table:
         """The best trials of each method as a table for a terminal."""
-        settings = [key for key in (self.rows[0] if self.rows else {}) if key not in self._fixed()]
+        keys = [key for key in (self.rows[0] if self.rows else {}) if key not in self._fixed()]
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for name in ("method", "trial", *settings, self.metric.replace("_", " "), "rounds", "seconds"):
+        for name in ("method", "trial", "setting", self.metric.replace("_", " "), "rounds", "seconds"):
             table.add_column(escape(name), overflow="fold")
         count: Counter[str] = Counter()
         for row in self.ranked():
@@ -66,9 +66,10 @@ class Tuned:
             if count[row["method"]] > SHOWN:
                 continue
             first = count[row["method"]] == 1 and row[self.metric] is not None
-            values = ("" if row[key] is None else _written(row[key]) for key in settings)
+            # one column however many keys: each method has few of them
+            setting = ", ".join(f"{key} {_written(row[key])}" for key in keys if row[key] is not None)
             table.add_row(
-                row["method"], str(row["trial"]), *map(escape, values), _reached(row, self.metric), row["rounds"],
+                row["method"], str(row["trial"]), escape(setting), _reached(row, self.metric), row["rounds"],
                 f"{row['seconds']:.1f}", style="bold green" if first else "",
             )  # fmt: skip
         return table
