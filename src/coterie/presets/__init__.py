@@ -66,9 +66,12 @@ def find_preset(name: str) -> Preset:
     plain, colon, size = name.partition(":")
     presets = dict(sorted(_walk(files(__name__), "")))
     if plain not in presets:
+        # What is proposed has the size that was asked for, where any has.
+        sizes = {full: _sizes(file.read_text(encoding="utf-8")) for full, file in presets.items()}
+        fitting = [full for full in presets if size in sizes[full]] or list(presets)
         # A paper's prefix is easily forgotten: compare the last part of the name too.
-        near = difflib.get_close_matches(plain, presets, n=1)
-        near = near or [full for full in presets if full.rpartition("/")[2] == plain.rpartition("/")[2]]
+        near = difflib.get_close_matches(plain, fitting, n=1)
+        near = near or [full for full in fitting if full.rpartition("/")[2] == plain.rpartition("/")[2]]
         hint = f"did you mean {near[0]}{colon}{size}?" if near else f"presets are {', '.join(presets)}."
         raise CoterieError(f"there is no preset {name}: {hint}")
     return _preset(plain, presets[plain].read_text(encoding="utf-8"), size if colon else FULL)
@@ -84,10 +87,19 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:
     return found
 
 
+def _parts(file: str) -> list[str]:
+    """The experiment in full size and, where the file has it, what makes it the fast one."""
+    return re.split(r"^---\n", file, flags=re.MULTILINE)
+
+
+def _sizes(file: str) -> list[str]:
+    return [FULL, FAST][: len(_parts(file))]
+
+
 def _preset(name: str, file: str, size: str = FULL) -> Preset:
-    full, *changes = re.split(r"^---\n", file, flags=re.MULTILINE)
+    full, *changes = _parts(file)
     stated = COST.search(file)
-    costs = {key: (stated[key] or "") if stated else "" for key in ([FULL, FAST] if changes else [FULL])}
+    costs = {key: (stated[key] or "") if stated else "" for key in _sizes(file)}
     if size not in costs:
         near = difflib.get_close_matches(size, costs, n=1) or [FAST]
         hint = f"did you mean {name}:{near[0]}?" if changes else f"it has one only, {name}."
