@@ -77,6 +77,7 @@ class Snapshot:
             self._folder = tempfile.TemporaryDirectory(prefix="coterie-snapshot-")
         for number, (name, tensor) in enumerate(predictor.models.tensors.items()):
             path = Path(self._folder.name) / f"{number}.bin"
+            path.unlink(missing_ok=True)  # the last one may have been larger, and somebody may still read it
             path.touch()
             self._files[name] = (path, tensor.dtype, (self.K, *tensor.shape[1:]))
         return Predictor(predictor.models[:1].clone(), weights, predictor.combine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,19 +18,21 @@ _ELEMENTWISE = (
 Layer = Callable[[Mapping[str, Tensor], Tensor, "Sinks | None"], Tensor]
 
 
-class Sinks:
-    """Where the backward pass leaves weight gradients: ``buffer <- beta * buffer + gradient``.
+class Sinks(Protocol):
+    """Takes the weight gradients where the backward pass makes them, so that they are never stored.
 
-    This is one matrix product a layer. With the momentum buffers as sinks the gradient itself is never
-    stored.
+    Each weight has its turn once, after the backward pass has read it for the last time: a sink may change it.
     """
 
-    def __init__(self, buffers: Mapping[str, Tensor], beta: float) -> None:
-        self.buffers, self.beta = buffers, beta
+    def product(self, name: str, left: Tensor, right: Tensor) -> None:
+        """The gradient of the weights ``name`` is ``left @ right``: ``(a, out, B)`` and ``(a, B, in)``."""
+
+    def plain(self, name: str, gradient: Tensor) -> None:
+        """The gradient of ``name``, ``(a, *shape)``."""
 
 
 class _StackedLinear(torch.autograd.Function):
-    """``y = x W^T + b`` for k models; the gradient of W comes out contiguous, or goes into its sink."""
+    """``y = x W^T + b`` for k models; the gradient of W comes out contiguous, or goes into the sinks."""
 
     @staticmethod
     def forward(
@@ -51,11 +53,10 @@ class _StackedLinear(torch.autograd.Function):
         if ctx.sinks is None:
             of_weight = torch.bmm(gradient.transpose(1, 2), inputs) if needs_weight else None
             return of_inputs, of_weight, gradient.sum(1) if needs_bias else None, None, None
-        buffers, beta = ctx.sinks.buffers, ctx.sinks.beta
         if needs_weight:
-            buffers[f"{ctx.prefix}weight"].baddbmm_(gradient.transpose(1, 2), inputs, beta=beta)
+            ctx.sinks.product(f"{ctx.prefix}weight", gradient.transpose(1, 2), inputs)
         if needs_bias:
-            buffers[f"{ctx.prefix}bias"].mul_(beta).add_(gradient.sum(1))
+            ctx.sinks.plain(f"{ctx.prefix}bias", gradient.sum(1))
         return of_inputs, None, None, None, None
 
 

@@ -57,6 +57,11 @@ class Stack:
         self.smallest_batch = self._smallest_batch()
         self.executor = self._choose(executor)
 
+    @property
+    def draws(self) -> bool:
+        """Whether training draws random numbers, for which a step needs keys (dropout)."""
+        return bool(self._keys)
+
     # --- rows -----------------------------------------------------------------------------------------------
     def initial(self, seed: int, count: int = 1, *, distinct: bool = False) -> Models:
         """``count`` rows of initial weights drawn from ``seed``: one common row, or ``distinct`` ones."""

@@ -74,6 +74,7 @@ class BatchPlan:
         # every row's examples in the order of the epoch it has come to
         self._order = np.zeros(int(self._counts.sum()), dtype=np.int64)
         self._epoch = np.full(len(counts), -1)
+        self._last: Tensor | None = None
 
     @property
     def longest(self) -> int:
@@ -94,15 +95,25 @@ class BatchPlan:
         width = int(size.max())
         offset = np.arange(width)
         real = offset < size[:, None]
-        within = begin[:, None] + np.where(real, offset, 0)
+        even = bool(real.all())
+        within = begin[:, None] + (offset if even else np.where(real, offset, 0))
         positions = self._order[self._first[:active, None] + within] + self._starts[:active, None]
-        weights = torch.from_numpy(real / size[:, None]).to(self._device, self._dtype)
+        weights = self._even(active, width) if even else self._tensor(real / size[:, None])
         return Batch(
             step,
             torch.from_numpy(positions).to(self._device),
             torch.from_numpy(size).to(self._device),
             weights,
         )
+
+    def _even(self, active: int, width: int) -> Tensor:
+        """The weights of full batches, which most steps share."""
+        if self._last is None or self._last.shape != (active, width):
+            self._last = self._tensor(np.full((active, width), 1.0 / width))
+        return self._last
+
+    def _tensor(self, values: NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy(values).to(self._device, self._dtype)
 
     def _shuffle(self, epoch: NDArray[np.int64]) -> None:
         """Shuffle the examples of the rows that have come to another epoch."""

@@ -12,8 +12,8 @@ from torch import Tensor
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
 from coterie.models.dropout import mix
-from coterie.models.layers import Sinks
 from coterie.training.batches import BatchPlan
+from coterie.training.fused import FusedStep
 from coterie.training.losses import Objective
 from coterie.training.optimiser import Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
@@ -90,28 +90,25 @@ def fit(
     optimiser = Optimiser(settings, lr, pull)
     _begin_with(optimiser, momentum, order)
     names = models.layout.part(only)
-    keys = dropout_keys[order.to(dropout_keys.device)]
+    row_keys = dropout_keys[order.to(dropout_keys.device)]
     fused = stack.executor == "stacked" and optimiser.fusible and len(names) > 0
     for batch in plan:
         tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
         inputs, targets = data.batch(batch.positions)
         weights = batch.weights
+        keys = step_keys(row_keys[: batch.active], batch.step) if stack.draws else None
         if example_weights is not None:
             weights = weights * example_weights[batch.positions - data.offsets[0]].to(weights)
         if fused:
-            buffers = optimiser.sinks(working.tensors, names, batch.active)
             leaves = {name: tensors[name].detach().requires_grad_() for name in names}
             outputs = stack.forward(
-                {**tensors, **leaves}, inputs, train=True, keys=step_keys(keys[: batch.active], batch.step),
-                sinks=Sinks(buffers, settings.momentum),
-            )  # fmt: skip
+                {**tensors, **leaves}, inputs, train=True, keys=keys, sinks=FusedStep(optimiser, tensors)
+            )
             torch.autograd.backward((objective(outputs, targets) * weights).sum())
-            optimiser.update_from(working.tensors, buffers)
             continue
         gradients, _ = batch_gradient(
-            stack, tensors, names, inputs, targets, weights, objective,
-            sizes=batch.sizes, keys=step_keys(keys[: batch.active], batch.step),
-        )  # fmt: skip
+            stack, tensors, names, inputs, targets, weights, objective, sizes=batch.sizes, keys=keys
+        )
         optimiser.update(working.tensors, gradients)
     _give_back(optimiser, momentum, order)
     steps = torch.from_numpy(plan.steps).to(models.device)

@@ -67,38 +67,12 @@ class Optimiser:
 
     @property
     def fusible(self) -> bool:
-        """Whether a step can take its gradients from sinks: SGD that needs no gradient by itself."""
-        return self.settings.optimizer == "sgd" and self.settings.clip is None and not self.settings.nesterov
+        """Whether a step can be taken inside the backward pass: SGD that needs no gradient by itself."""
+        plain = self.settings.optimizer == "sgd" and self.settings.clip is None and not self.settings.nesterov
+        return plain and self.lr * self.settings.weight_decay < 1.0
 
-    def sinks(self, theta: Tensors, names: tuple[str, ...], active: int) -> dict[str, Tensor]:
-        """For each name the buffer to which the backward pass adds the gradient."""
-        return {name: self._buffer("momentum", name, theta[name])[:active] for name in names}
-
-    @torch.no_grad()
-    def update_from(self, theta: Tensors, sinks: Tensors) -> None:
-        """One step of ``fusible`` SGD, in place, whose gradients are in the sinks already."""
-        self.steps += 1
-        for name, direction in sinks.items():
-            own = theta[name][: len(direction)]
-            if self.settings.weight_decay:
-                direction.add_(own, alpha=self.settings.weight_decay)
-            if self.pull is not None:
-                column = self.pull.column(own)
-                if self.pull.place == "gradient":
-                    direction.addcmul_(self._difference(own, self.pull.anchor[name]), column)
-                else:  # theta <- theta + lr * strength * (anchor - theta)
-                    own.lerp_(self.pull.anchor[name][: len(own)], column * self.lr)
-            own.add_(direction, alpha=-self.lr)
-
-    def _difference(self, own: Tensor, anchor: Tensor) -> Tensor:
-        """``own - anchor`` in storage that all steps share."""
-        scratch = self.state.setdefault("scratch", {})
-        flat = scratch.get("")
-        if flat is None or flat.numel() < own.numel():
-            flat = scratch[""] = own.new_empty(own.numel())
-        return torch.sub(own, anchor[: len(own)], out=flat[: own.numel()].view(own.shape))
-
-    def _buffer(self, kind: str, name: str, like: Tensor) -> Tensor:
+    def buffer(self, kind: str, name: str, like: Tensor) -> Tensor:
+        """The active rows of a state like ``like: (a, *shape)``, zero at first."""
         buffers = self.state.setdefault(kind, {})
         if name not in buffers:
             buffers[name] = torch.zeros_like(like)
@@ -107,14 +81,14 @@ class Optimiser:
     def _sgd(self, name: str, gradient: Tensor) -> Tensor:
         if not self.settings.momentum:
             return gradient
-        momentum = self._buffer("momentum", name, gradient)
+        momentum = self.buffer("momentum", name, gradient)
         momentum.mul_(self.settings.momentum).add_(gradient)
         return gradient.add_(momentum, alpha=self.settings.momentum) if self.settings.nesterov else momentum
 
     def _adam(self, name: str, gradient: Tensor) -> Tensor:
         first, second = self.settings.betas
-        mean = self._buffer("mean", name, gradient)
-        square = self._buffer("square", name, gradient)
+        mean = self.buffer("mean", name, gradient)
+        square = self.buffer("square", name, gradient)
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
         correction = (1 - second**self.steps) ** 0.5

@@ -1,0 +1,51 @@
+"""The best round's models: in memory or on disk, of any number of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+
+from coterie.contract import Predictor
+from coterie.engines import snapshot
+from coterie.engines.snapshot import Snapshot
+from coterie.models import Models, Stack, build_model
+
+K = 4
+
+
+def chunks(candidates: int, seed: int) -> tuple[Models, list[tuple[Sequence[int], Predictor]]]:
+    stack = Stack(lambda: build_model("linear", (3,), 2), (3,))
+    one = stack.initial(0)
+    draw = torch.Generator().manual_seed(seed)
+    tensors = {name: torch.randn(K, candidates, *t.shape[1:], generator=draw) for name, t in one.tensors.items()}
+    models = Models(one.layout, tensors)
+    weights = torch.full((K, candidates), 1.0 / candidates, dtype=torch.float64)
+    return models, [(range(a, a + 2), Predictor(models[a : a + 2], weights[a : a + 2])) for a in (0, 2)]
+
+
+@pytest.mark.parametrize("limit", [0, 2**30], ids=["disk", "memory"])
+def test_a_later_snapshot_may_have_fewer_candidates_or_more(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "IN_MEMORY", limit)
+    best = Snapshot(K)
+    for seed, candidates in enumerate((5, 3, 6)):
+        models, parts = chunks(candidates, seed)
+        best.take(iter(parts))
+        loaded = best.load()
+        assert loaded.weights is not None
+        assert loaded.weights.shape == (K, candidates)
+        for name, tensor in loaded.models.tensors.items():
+            assert torch.equal(tensor, models.tensors[name])
+
+
+def test_what_was_loaded_from_disk_stays_when_a_later_round_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "IN_MEMORY", 0)
+    best = Snapshot(K)
+    first, parts = chunks(3, 0)
+    best.take(iter(parts))
+    loaded = best.load()
+    later: Iterator[tuple[Sequence[int], Predictor]] = iter(chunks(3, 1)[1])
+    best.take(later)
+    for name, tensor in loaded.models.tensors.items():
+        assert torch.equal(tensor, first.tensors[name])
