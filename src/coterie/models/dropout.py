@@ -19,6 +19,11 @@ def mix(value: Tensor) -> Tensor:
     return value ^ ((value >> 31) & 0x1FFFFFFFF)
 
 
+def step_keys(keys: Tensor, step: int) -> Tensor:
+    """The dropout keys of one training step from those of a local training, of any shape, int64."""
+    return mix(keys + step + 1)
+
+
 def uniform(key: Tensor, count: int) -> Tensor:
     """Numbers in [0, 1) from ``key: ()`` and the positions ``0 .. count - 1``: ``(count,)`` float64."""
     counter = torch.arange(count, device=key.device, dtype=torch.int64)

@@ -20,6 +20,7 @@ from torch.func import vmap as torch_vmap
 from coterie.errors import CoterieError
 from coterie.models.dropout import replace_dropout
 from coterie.models.layers import Sinks, StackedLayers, stacked_layers
+from coterie.models.replica import Replica, channels_last, explained, set_mode
 from coterie.models.rows import Buffers, Layout, Models
 
 Executor = Literal["auto", "stacked", "vmap", "loop"]
@@ -61,6 +62,19 @@ class Stack:
     def draws(self) -> bool:
         """Whether training draws random numbers, for which a step needs keys (dropout)."""
         return bool(self._keys)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The buffers that hold the keys of dropout layers."""
+        return tuple(self._keys)
+
+    @property
+    def replica(self) -> Replica:
+        """The thread's own module that holds one row after another."""
+        if not hasattr(self._threads, "replica"):
+            self._threads.replica = Replica(self.module)
+        replica: Replica = self._threads.replica
+        return replica
 
     # --- rows -----------------------------------------------------------------------------------------------
     def initial(self, seed: int, count: int = 1, *, distinct: bool = False) -> Models:
@@ -132,10 +146,7 @@ class Stack:
             tensors = {**tensors, **dict.fromkeys(self._keys, zero)}
         if self._layers is not None:
             return self._layers(tensors, inputs, sinks)
-        for layer in self._replica.train(train).modules():
-            # without dropout it is alike in both modes, but cuDNN has gradients in training mode only
-            if isinstance(layer, nn.RNNBase) and not layer.dropout:
-                layer.training = True
+        set_mode(self._lent, train)
         if self.executor == "loop":
             return self._loop(tensors, inputs, sizes if train else None)
         if train and self.mixes_examples and sizes is not None and bool((sizes < inputs.shape[1]).any()):
@@ -143,8 +154,8 @@ class Stack:
         return self._batched(tensors, inputs)
 
     @property
-    def _replica(self) -> nn.Module:
-        """The thread's own module: a functional call lends it tensors for a moment."""
+    def _lent(self) -> nn.Module:
+        """The thread's own module, to which a functional call lends tensors for a moment."""
         if not hasattr(self._threads, "module"):
             self._threads.module = copy.deepcopy(self.module)
         module: nn.Module = self._threads.module
@@ -154,15 +165,8 @@ class Stack:
         return torch_vmap(self._call)(dict(tensors), inputs)
 
     def _call(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        try:
-            output: Tensor = functional_call(self._replica, tensors, (inputs,))
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise CoterieError(
-                "batch normalisation cannot train on a batch of one example, which a client's last batch is here; "
-                "set training.drop_last or another training.batch_size, or leave out clients with one example"
-            ) from error
+        with explained():
+            output: Tensor = functional_call(self._lent, tensors, (inputs,))
         return output
 
     def _loop(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor | None) -> Tensor:
@@ -171,7 +175,9 @@ class Stack:
         rows = {name: tensor.unbind() for name, tensor in tensors.items()}
         outputs = []
         for row, length in enumerate(lengths):
-            output = self._call({name: tensor[row] for name, tensor in rows.items()}, inputs[row, :length])
+            output = self._call(
+                {name: tensor[row] for name, tensor in rows.items()}, channels_last(inputs[row, :length])
+            )
             outputs.append(_pad(output, inputs.shape[1]))
         return torch.stack(outputs)
 

@@ -87,17 +87,25 @@ class BatchPlan:
 
     def batch(self, step: int) -> Batch:
         """The batches of one step, by falling number of steps."""
-        active = int(np.searchsorted(-self._sorted, -step, side="left"))
-        epoch, number = np.divmod(step, self._batches[:active])
-        self._shuffle(epoch)
+        return self._of(slice(0, int(np.searchsorted(-self._sorted, -step, side="left"))), step)
+
+    def alone(self, row: int) -> Iterator[Batch]:
+        """All batches of the row that comes at place ``row``, the same as in company, without padding."""
+        for step in range(int(self._sorted[row])):
+            yield self._of(slice(row, row + 1), step)
+
+    def _of(self, rows: slice, step: int) -> Batch:
+        active = rows.stop - rows.start
+        epoch, number = np.divmod(step, self._batches[rows])
+        self._shuffle(rows, epoch)
         begin = number * self._batch_size
-        size = np.minimum(self._batch_size, self._counts[:active] - begin)
+        size = np.minimum(self._batch_size, self._counts[rows] - begin)
         width = int(size.max())
         offset = np.arange(width)
         real = offset < size[:, None]
         even = bool(real.all())
         within = begin[:, None] + (offset if even else np.where(real, offset, 0))
-        positions = self._order[self._first[:active, None] + within] + self._starts[:active, None]
+        positions = self._order[self._first[rows, None] + within] + self._starts[rows, None]
         weights = self._even(active, width) if even else self._tensor(real / size[:, None])
         return Batch(
             step,
@@ -115,16 +123,17 @@ class BatchPlan:
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(values).to(self._device, self._dtype)
 
-    def _shuffle(self, epoch: NDArray[np.int64]) -> None:
-        """Shuffle the examples of the rows that have come to another epoch."""
-        rows = np.flatnonzero(self._epoch[: len(epoch)] != epoch)
-        if len(rows) == 0:
+    def _shuffle(self, among: slice, epochs: NDArray[np.int64]) -> None:
+        """Shuffle the examples of those rows that have come to another epoch."""
+        moved = np.flatnonzero(self._epoch[among] != epochs)
+        if len(moved) == 0:
             return
+        rows, epoch = moved + among.start, epochs[moved]
         counts = self._counts[rows]
         begin = np.cumsum(counts) - counts
         places = np.repeat(self._first[rows] - begin, counts) + np.arange(counts.sum())
-        self._order[places] = shuffled(self._keys[rows], counts, epoch[rows])
-        self._epoch[rows] = epoch[rows]
+        self._order[places] = shuffled(self._keys[rows], counts, epoch)
+        self._epoch[rows] = epoch
 
 
 class SequentialPlan(BatchPlan):

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
-from coterie.models.dropout import mix
+from coterie.models.dropout import step_keys
 from coterie.training.batches import BatchPlan
 from coterie.training.fused import FusedStep
+from coterie.training.in_turn import fit_in_turn, gradient_in_turn
 from coterie.training.losses import Objective
 from coterie.training.optimiser import Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
@@ -43,6 +44,10 @@ def batch_gradient(
 
     Rows are independent, so the gradient of the sum of the losses is the stack of the gradients.
     """
+    if stack.executor == "loop":
+        return gradient_in_turn(
+            stack, tensors, names, inputs, targets, weights, objective, train=train, sizes=sizes, keys=keys
+        )
     leaves = {name: tensors[name].detach().requires_grad_() for name in names}
     outputs = stack.forward({**tensors, **leaves}, inputs, train=train, sizes=sizes, keys=keys)
     losses = (objective(outputs, targets) * weights).sum(1)
@@ -91,6 +96,29 @@ def fit(
     _begin_with(optimiser, momentum, order)
     names = models.layout.part(only)
     row_keys = dropout_keys[order.to(dropout_keys.device)]
+    if stack.executor == "loop":
+        fit_in_turn(stack, working, data, plan, optimiser, names, objective, row_keys, example_weights)
+    else:
+        _fit_together(stack, working, data, plan, optimiser, names, objective, row_keys, example_weights)
+    _give_back(optimiser, momentum, order)
+    steps = torch.from_numpy(plan.steps).to(models.device)
+    if sorted_rows:
+        return Fitted(working, steps)
+    return Fitted(working[order.argsort()], steps)
+
+
+def _fit_together(
+    stack: Stack,
+    working: Models,
+    data: ClientData,
+    plan: BatchPlan,
+    optimiser: Optimiser,
+    names: tuple[str, ...],
+    objective: Objective,
+    row_keys: Tensor,
+    example_weights: Tensor | None,
+) -> None:
+    """Train the rows of ``working: (k,)`` in place, one step of all before the next; rows stand as in ``plan``."""
     fused = stack.executor == "stacked" and optimiser.fusible and len(names) > 0
     for batch in plan:
         tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
@@ -110,16 +138,6 @@ def fit(
             stack, tensors, names, inputs, targets, weights, objective, sizes=batch.sizes, keys=keys
         )
         optimiser.update(working.tensors, gradients)
-    _give_back(optimiser, momentum, order)
-    steps = torch.from_numpy(plan.steps).to(models.device)
-    if sorted_rows:
-        return Fitted(working, steps)
-    return Fitted(working[order.argsort()], steps)
-
-
-def step_keys(keys: Tensor, step: int) -> Tensor:
-    """The dropout keys of one step, ``(a,)`` int64."""
-    return mix(keys + step + 1)
 
 
 @dataclass

@@ -44,6 +44,15 @@ class Optimiser:
     steps: int = 0
     state: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
+    def alone(self, row: int) -> Optimiser:
+        """The optimiser of one row: its own pull, and its own part of the state there is so far."""
+        pull = self.pull
+        if pull is not None:
+            anchor = {name: tensor[row : row + 1] for name, tensor in pull.anchor.items()}
+            pull = Pull(anchor, pull.strength[row : row + 1], pull.place)
+        state = {kind: {name: t[row : row + 1] for name, t in held.items()} for kind, held in self.state.items()}
+        return Optimiser(self.settings, self.lr, pull, state=state)
+
     @torch.no_grad()
     def update(self, theta: Tensors, gradients: Tensors) -> None:
         """One step, in place. ``theta`` holds all rows, ``gradients`` the a active ones (and is used up)."""
