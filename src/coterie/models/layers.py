@@ -1,10 +1,14 @@
-"""Batched layers: k models' linear layers as one matrix product with contiguous weight gradients."""
+"""Batched layers, forwards and backwards: k models' linear layers are one matrix product each.
+
+The backward pass is written out, layer by layer, because small models are limited by everything but the arithmetic:
+autograd's bookkeeping alone costs a third of a step of ten examples.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,49 +19,155 @@ _ELEMENTWISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus,
     nn.Hardtanh, nn.Identity,
 )  # fmt: skip
-Layer = Callable[[Mapping[str, Tensor], Tensor, "Sinks | None"], Tensor]
+Tensors = Mapping[str, Tensor]
 
 
 class Sinks(Protocol):
-    """Takes the weight gradients where the backward pass makes them, so that they are never stored.
+    """Takes the gradients of the parameters ``names`` where the backward pass finds them.
 
-    Each weight has its turn once, after the backward pass has read it for the last time: a sink may change it.
+    Each parameter has its turn once, after the backward pass has read it for the last time: a sink may change it.
     """
 
+    @property
+    def names(self) -> Container[str]:
+        """What has a gradient."""
+
     def product(self, name: str, left: Tensor, right: Tensor) -> None:
-        """The gradient of the weights ``name`` is ``left @ right``: ``(a, out, B)`` and ``(a, B, in)``."""
+        """The gradient of the weights ``name`` is ``left @ right``: ``(k, out, B)`` and ``(k, B, in)``."""
 
     def plain(self, name: str, gradient: Tensor) -> None:
-        """The gradient of ``name``, ``(a, *shape)``."""
+        """The gradient of ``name``, ``(k, *shape)``."""
 
 
-class _StackedLinear(torch.autograd.Function):
-    """``y = x W^T + b`` for k models; the gradient of W comes out contiguous, or goes into the sinks."""
+class Layer(Protocol):
+    """One layer of k models on inputs ``(k, B, ...)``."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, sinks: Sinks | None, prefix: str
-    ) -> Tensor:
-        ctx.save_for_backward(inputs, weight)
-        ctx.sinks, ctx.prefix = sinks, prefix
-        transposed = weight.transpose(1, 2)
-        if bias is None:
-            return torch.bmm(inputs, transposed)
-        return torch.baddbmm(bias.unsqueeze(1), inputs, transposed)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its parameters."""
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weight = ctx.saved_tensors
-        needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        of_inputs = torch.bmm(gradient, weight) if needs_inputs else None
-        if ctx.sinks is None:
-            of_weight = torch.bmm(gradient.transpose(1, 2), inputs) if needs_weight else None
-            return of_inputs, of_weight, gradient.sum(1) if needs_bias else None, None, None
-        if needs_weight:
-            ctx.sinks.product(f"{ctx.prefix}weight", gradient.transpose(1, 2), inputs)
-        if needs_bias:
-            ctx.sinks.plain(f"{ctx.prefix}bias", gradient.sum(1))
-        return of_inputs, None, None, None, None
+    def forward(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The outputs, and what the way back needs."""
+
+    def backward(
+        self, tensors: Tensors, kept: Tensor | None, gradient: Tensor, sinks: Sinks, deeper: bool
+    ) -> Tensor | None:
+        """From the gradient of the outputs that of the inputs, where any layer ``deeper`` wants it."""
+
+
+class Linear:
+    """``y = x W^T + b``."""
+
+    def __init__(self, prefix: str, bias: bool) -> None:
+        self.weight, self.bias = f"{prefix}weight", f"{prefix}bias" if bias else None
+        self.names = (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+    def forward(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """One product for all models: ``(k, B, ..., in)`` to ``(k, B, ..., out)``."""
+        flat = inputs.reshape(len(inputs), -1, inputs.shape[-1])
+        transposed = tensors[self.weight].transpose(1, 2)
+        if self.bias is None:
+            outputs = torch.bmm(flat, transposed)
+        else:
+            outputs = torch.baddbmm(tensors[self.bias].unsqueeze(1), flat, transposed)
+        return outputs.view(*inputs.shape[:-1], outputs.shape[-1]), inputs
+
+    def backward(
+        self, tensors: Tensors, kept: Tensor | None, gradient: Tensor, sinks: Sinks, deeper: bool
+    ) -> Tensor | None:
+        """``dX = dY W``, before the sink may change W; ``dW = dY^T X``; ``db`` is the sum over examples."""
+        assert kept is not None
+        of_outputs = gradient.reshape(len(gradient), -1, gradient.shape[-1])
+        of_inputs = torch.bmm(of_outputs, tensors[self.weight]).view(kept.shape) if deeper else None
+        if self.weight in sinks.names:
+            inputs = kept.reshape(len(kept), -1, kept.shape[-1])
+            sinks.product(self.weight, of_outputs.transpose(1, 2), inputs)
+        if self.bias is not None and self.bias in sinks.names:
+            sinks.plain(self.bias, of_outputs.sum(1))
+        return of_inputs
+
+
+class Elementwise:
+    """A function of each number for itself."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, module: nn.Module) -> None:
+        self.function = copy.deepcopy(module)
+        vars(self.function)["inplace"] = False
+
+    def forward(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The function's values."""
+        return self.function(inputs), inputs
+
+    def backward(
+        self, tensors: Tensors, kept: Tensor | None, gradient: Tensor, sinks: Sinks, deeper: bool
+    ) -> Tensor | None:
+        """Its slope, by autograd of this layer alone."""
+        assert kept is not None
+        with torch.enable_grad():
+            inputs = kept.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.function(inputs), inputs, gradient)
+        return slope
+
+
+class Rectifier(Elementwise):
+    """ReLU, whose outputs tell where it has a slope."""
+
+    def forward(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """``max(x, 0)``."""
+        outputs = torch.relu(inputs)
+        return outputs, outputs
+
+    def backward(
+        self, tensors: Tensors, kept: Tensor | None, gradient: Tensor, sinks: Sinks, deeper: bool
+    ) -> Tensor | None:
+        """The gradient where the output is above zero."""
+        slope: Tensor = torch.ops.aten.threshold_backward(gradient, kept, 0.0)
+        return slope
+
+
+class Flatten:
+    """``(k, B, ...)`` to ``(k, B, features)``."""
+
+    names: tuple[str, ...] = ()
+
+    def forward(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The same numbers in one row an example."""
+        return inputs.flatten(2), inputs
+
+    def backward(
+        self, tensors: Tensors, kept: Tensor | None, gradient: Tensor, sinks: Sinks, deeper: bool
+    ) -> Tensor | None:
+        """The same numbers in the shape they came in."""
+        assert kept is not None
+        return gradient.reshape(kept.shape)
+
+
+class Dropout:
+    """Zeroes entries by the key of each model; without keys (evaluation) it does nothing."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, module: KeyedDropout, name: str) -> None:
+        self.key, self.number, self.p = f"{name}.{KEY}", module.number, module.p
+
+    def forward(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Zero with probability p, and the others divided by 1 - p; what stays is kept for the way back."""
+        if self.key not in tensors or self.p == 0.0:
+            return inputs, None
+        keys = mix(tensors[self.key] + self.number)
+        stay = torch.vmap(lambda key: uniform(key, inputs[0].numel()))(keys).view(inputs.shape) >= self.p
+        return self._thinned(inputs, stay), stay
+
+    def backward(
+        self, tensors: Tensors, kept: Tensor | None, gradient: Tensor, sinks: Sinks, deeper: bool
+    ) -> Tensor | None:
+        """The same thinning."""
+        return gradient if kept is None else self._thinned(gradient, kept)
+
+    def _thinned(self, values: Tensor, stay: Tensor) -> Tensor:
+        return torch.where(stay, values / (1.0 - self.p), torch.zeros_like(values))
 
 
 class StackedLayers:
@@ -66,11 +176,31 @@ class StackedLayers:
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
 
-    def __call__(self, tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None = None) -> Tensor:
+    def __call__(self, tensors: Tensors, inputs: Tensor) -> Tensor:
         """Outputs ``(k, B, ...)``."""
         for layer in self.layers:
-            inputs = layer(tensors, inputs, sinks)
+            inputs, _ = layer.forward(tensors, inputs)
         return inputs
+
+    @torch.no_grad()
+    def traced(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor, Sinks], None]]:
+        """Outputs ``(k, B, ...)``, and the way back: from their gradient to those of the parameters, into sinks."""
+        way: list[tuple[Layer, Tensor | None]] = []
+        for layer in self.layers:
+            inputs, kept = layer.forward(tensors, inputs)
+            way.append((layer, kept))
+
+        @torch.no_grad()
+        def back(gradient: Tensor, sinks: Sinks) -> None:
+            wanted = [any(name in sinks.names for name in layer.names) for layer, _ in way]
+            lowest = wanted.index(True) if True in wanted else len(way)
+            following: Tensor | None = gradient
+            for place in range(len(way) - 1, lowest - 1, -1):
+                assert following is not None
+                layer, kept = way[place]
+                following = layer.backward(tensors, kept, following, sinks, place > lowest)
+
+        return inputs, back
 
 
 def stacked_layers(module: nn.Module) -> StackedLayers | None:
@@ -94,36 +224,13 @@ def _collect(module: nn.Module, name: str) -> list[Layer] | None:
             layers += inner
         return layers
     if type(module) is nn.Linear:
-        return [_linear(f"{name}." if name else "", module.bias is not None)]
+        return [Linear(f"{name}." if name else "", module.bias is not None)]
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
-        return [lambda _, x, __: x.flatten(2)]
+        return [Flatten()]
     if isinstance(module, KeyedDropout) and not module.channels:
-        return [_dropout(module, name)]
+        return [Dropout(module, name)]
+    if type(module) is nn.ReLU:
+        return [Rectifier(module)]
     if type(module) in _ELEMENTWISE:
-        plain = copy.deepcopy(module)
-        vars(plain)["inplace"] = False
-        return [lambda _, x, __: plain(x)]
+        return [Elementwise(module)]
     return None
-
-
-def _linear(prefix: str, has_bias: bool) -> Layer:
-    def layer(tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None) -> Tensor:
-        weight = tensors[f"{prefix}weight"]
-        bias = tensors[f"{prefix}bias"] if has_bias else None
-        flat = inputs.reshape(len(inputs), -1, inputs.shape[-1])
-        apply: Callable[..., Tensor] = _StackedLinear.apply
-        output = apply(flat, weight, bias, sinks, prefix)
-        return output.view(*inputs.shape[:-1], output.shape[-1])
-
-    return layer
-
-
-def _dropout(module: KeyedDropout, name: str) -> Layer:
-    def layer(tensors: Mapping[str, Tensor], inputs: Tensor, sinks: Sinks | None) -> Tensor:
-        if f"{name}.{KEY}" not in tensors or module.p == 0.0:  # evaluation
-            return inputs
-        keys = mix(tensors[f"{name}.{KEY}"] + module.number)
-        draws = torch.vmap(lambda key: uniform(key, inputs[0].numel()))(keys).view(inputs.shape)
-        return torch.where(draws >= module.p, inputs / (1.0 - module.p), torch.zeros_like(inputs))
-
-    return layer

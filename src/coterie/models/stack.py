@@ -127,31 +127,43 @@ class Stack:
         train: bool = False,
         sizes: Tensor | None = None,
         keys: Tensor | None = None,
-        sinks: Sinks | None = None,
     ) -> Tensor:
         """Outputs ``(k, B, ...)`` of k rows on their own batches ``inputs: (k, B, *features)``.
 
         ``sizes: (k,)`` says how many of the B examples are real where batches are padded; layers that mix
         examples (batch normalisation) then see exactly these. In training, buffers in ``tensors`` are updated
-        in place and dropout draws from ``keys: (k,)`` int64. ``sinks`` (executor ``stacked`` only) receive
-        the weight gradients of the backward pass.
+        in place and dropout draws from ``keys: (k,)`` int64.
         """
         inputs = inputs.to(self.dtype)
-        if self._keys and train:
-            if keys is None:
-                raise ValueError("a model with dropout needs keys in training")
-            tensors = {**tensors, **dict.fromkeys(self._keys, keys)}
-        elif self._keys and self._layers is None:
-            zero = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
-            tensors = {**tensors, **dict.fromkeys(self._keys, zero)}
+        tensors = self._with_keys(tensors, len(inputs), keys if train else None, train)
         if self._layers is not None:
-            return self._layers(tensors, inputs, sinks)
+            return self._layers(tensors, inputs)
         set_mode(self._lent, train)
         if self.executor == "loop":
             return self._loop(tensors, inputs, sizes if train else None)
         if train and self.mixes_examples and sizes is not None and bool((sizes < inputs.shape[1]).any()):
             return self._by_size(tensors, inputs, sizes)
         return self._batched(tensors, inputs)
+
+    def traced(
+        self, tensors: Mapping[str, Tensor], inputs: Tensor, *, train: bool = False, keys: Tensor | None = None
+    ) -> tuple[Tensor, Callable[[Tensor, Sinks], None]]:
+        """`forward` (executor ``stacked`` only), and the way back from the outputs' gradient to the parameters'."""
+        if self._layers is None:
+            raise ValueError(f"executor {self.executor} has no way back of its own")
+        return self._layers.traced(self._with_keys(tensors, len(inputs), keys, train), inputs.to(self.dtype))
+
+    def _with_keys(
+        self, tensors: Mapping[str, Tensor], rows: int, keys: Tensor | None, train: bool
+    ) -> Mapping[str, Tensor]:
+        """``tensors`` and what the dropout layers draw from."""
+        if self._keys and train:
+            if keys is None:
+                raise ValueError("a model with dropout needs keys in training")
+            return {**tensors, **dict.fromkeys(self._keys, keys)}
+        if self._keys and self._layers is None:
+            return {**tensors, **dict.fromkeys(self._keys, torch.zeros(rows, dtype=torch.int64, device=self.device))}
+        return tensors
 
     @property
     def _lent(self) -> nn.Module:

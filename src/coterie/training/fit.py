@@ -13,9 +13,9 @@ from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
 from coterie.models.dropout import step_keys
 from coterie.training.batches import BatchPlan
-from coterie.training.fused import FusedStep
+from coterie.training.fused import FusedStep, Gradients
 from coterie.training.in_turn import fit_in_turn, gradient_in_turn
-from coterie.training.losses import Objective
+from coterie.training.losses import Objective, losses_and_slope
 from coterie.training.optimiser import Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
 
@@ -48,6 +48,12 @@ def batch_gradient(
         return gradient_in_turn(
             stack, tensors, names, inputs, targets, weights, objective, train=train, sizes=sizes, keys=keys
         )
+    if stack.executor == "stacked":
+        outputs, back = stack.traced(tensors, inputs, train=train, keys=keys)
+        losses, slope = losses_and_slope(objective, outputs, targets, weights)
+        kept = Gradients(names)
+        back(slope, kept)
+        return {name: kept.found[name] for name in names}, losses
     leaves = {name: tensors[name].detach().requires_grad_() for name in names}
     outputs = stack.forward({**tensors, **leaves}, inputs, train=train, sizes=sizes, keys=keys)
     losses = (objective(outputs, targets) * weights).sum(1)
@@ -119,6 +125,7 @@ def _fit_together(
     example_weights: Tensor | None,
 ) -> None:
     """Train the rows of ``working: (k,)`` in place, one step of all before the next; rows stand as in ``plan``."""
+    trained = frozenset(names)
     fused = stack.executor == "stacked" and optimiser.fusible and len(names) > 0
     for batch in plan:
         tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
@@ -128,11 +135,8 @@ def _fit_together(
         if example_weights is not None:
             weights = weights * example_weights[batch.positions - data.offsets[0]].to(weights)
         if fused:
-            leaves = {name: tensors[name].detach().requires_grad_() for name in names}
-            outputs = stack.forward(
-                {**tensors, **leaves}, inputs, train=True, keys=keys, sinks=FusedStep(optimiser, tensors)
-            )
-            torch.autograd.backward((objective(outputs, targets) * weights).sum())
+            outputs, back = stack.traced(tensors, inputs, train=True, keys=keys)
+            back(losses_and_slope(objective, outputs, targets, weights)[1], FusedStep(optimiser, tensors, trained))
             continue
         gradients, _ = batch_gradient(
             stack, tensors, names, inputs, targets, weights, objective, sizes=batch.sizes, keys=keys

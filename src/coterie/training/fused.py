@@ -1,4 +1,4 @@
-"""SGD taken inside the backward pass: each weight is stepped where its gradient arises, while both are in the cache."""
+"""What becomes of the gradients of a backward pass: they are kept, or SGD takes its step at once, in the cache."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ import torch
 from torch import Tensor
 
 from coterie.training.optimiser import Optimiser, Tensors
+
+
+class Gradients:
+    """Keeps the gradients of ``names``, each ``(a, *shape)``."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.found: dict[str, Tensor] = {}
+
+    def product(self, name: str, left: Tensor, right: Tensor) -> None:
+        """Keep ``left @ right``."""
+        self.found[name] = torch.bmm(left, right)
+
+    def plain(self, name: str, gradient: Tensor) -> None:
+        """Keep ``gradient``."""
+        self.found[name] = gradient
 
 
 class FusedStep:
@@ -16,10 +32,9 @@ class FusedStep:
     :class:`Optimiser` would step it, but for rounding.
     """
 
-    def __init__(self, optimiser: Optimiser, theta: Tensors) -> None:
-        self.optimiser, self.theta = optimiser, theta
+    def __init__(self, optimiser: Optimiser, theta: Tensors, names: frozenset[str]) -> None:
+        self.optimiser, self.theta, self.names = optimiser, theta, names
 
-    @torch.no_grad()
     def product(self, name: str, left: Tensor, right: Tensor) -> None:
         """Step the weights ``name``, whose gradient is ``left @ right``: ``(a, out, B)`` and ``(a, B, in)``."""
         theta, settings = self.theta[name], self.optimiser.settings
@@ -29,7 +44,6 @@ class FusedStep:
         else:
             theta.baddbmm_(left, right, beta=self._shrunk(name, theta), alpha=-self.optimiser.lr)
 
-    @torch.no_grad()
     def plain(self, name: str, gradient: Tensor) -> None:
         """Step the tensor ``name`` by its ``gradient: (a, *shape)``."""
         theta, settings = self.theta[name], self.optimiser.settings

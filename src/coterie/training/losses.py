@@ -28,6 +28,15 @@ def negative_log_probability(probabilities: Tensor, targets: Tensor) -> Tensor:
     return -torch.log(chosen.clamp(min=torch.finfo(chosen.dtype).tiny))
 
 
+def losses_and_slope(objective: Objective, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted losses ``(k,)`` of ``weights: (k, B)``, and the gradient of their sum by the outputs."""
+    with torch.enable_grad():
+        leaf = outputs.detach().requires_grad_()
+        losses = (objective(leaf, targets) * weights).sum(1)
+        (slope,) = torch.autograd.grad(losses.sum(), leaf)
+    return losses.detach(), slope
+
+
 def objective_of(task: str) -> Objective:
     """The loss of a task, ``classification`` or ``regression``."""
     return cross_entropy if task == "classification" else squared_error
