@@ -75,6 +75,8 @@ class BatchPlan:
         self._order = np.zeros(int(self._counts.sum()), dtype=np.int64)
         self._epoch = np.full(len(counts), -1)
         self._last: Tensor | None = None
+        alike = len(counts) > 0 and bool((self._counts == self._counts[0]).all())
+        self._table = self._order.reshape(len(counts), int(self._counts[0])) if alike else None  # the same memory
 
     @property
     def longest(self) -> int:
@@ -98,6 +100,8 @@ class BatchPlan:
         active = rows.stop - rows.start
         epoch, number = np.divmod(step, self._batches[rows])
         self._shuffle(rows, epoch)
+        if self._table is not None:
+            return self._alike(rows, step, int(number[0]))
         begin = number * self._batch_size
         size = np.minimum(self._batch_size, self._counts[rows] - begin)
         width = int(size.max())
@@ -113,6 +117,16 @@ class BatchPlan:
             torch.from_numpy(size).to(self._device),
             weights,
         )
+
+    def _alike(self, rows: slice, step: int, number: int) -> Batch:
+        """The batches of clients that all have as many examples: a column of a table."""
+        assert self._table is not None
+        begin = number * self._batch_size
+        columns = self._table[rows, begin : begin + self._batch_size]
+        active, width = columns.shape
+        positions = torch.from_numpy(columns + self._starts[rows, None]).to(self._device)
+        sizes = torch.full((active,), width, dtype=torch.int64, device=self._device)
+        return Batch(step, positions, sizes, self._even(active, width))
 
     def _even(self, active: int, width: int) -> Tensor:
         """The weights of full batches, which most steps share."""
@@ -150,5 +164,5 @@ class SequentialPlan(BatchPlan):
     ) -> None:
         keys = np.zeros(len(counts), dtype=np.uint64)
         super().__init__(counts, starts, keys, batch_size, epochs=1, dtype=dtype, device=device)
-        self._order = np.arange(int(counts.sum())) - np.repeat(self._first, self._counts)
+        self._order[:] = np.arange(int(counts.sum())) - np.repeat(self._first, self._counts)
         self._epoch[:] = 0

@@ -15,7 +15,7 @@ from coterie.models.dropout import step_keys
 from coterie.training.batches import BatchPlan
 from coterie.training.fused import FusedStep, Gradients
 from coterie.training.in_turn import fit_in_turn, gradient_in_turn
-from coterie.training.losses import Objective, losses_and_slope
+from coterie.training.losses import Objective, losses_and_slope, slope_of
 from coterie.training.optimiser import Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
 
@@ -127,16 +127,20 @@ def _fit_together(
     """Train the rows of ``working: (k,)`` in place, one step of all before the next; rows stand as in ``plan``."""
     trained = frozenset(names)
     fused = stack.executor == "stacked" and optimiser.fusible and len(names) > 0
+    active, tensors, sinks = -1, working.tensors, FusedStep(optimiser, working.tensors, trained)
     for batch in plan:
-        tensors = {name: tensor[: batch.active] for name, tensor in working.tensors.items()}
+        if batch.active != active:
+            active = batch.active
+            tensors = {name: tensor[:active] for name, tensor in working.tensors.items()}
+            sinks = FusedStep(optimiser, tensors, trained)
         inputs, targets = data.batch(batch.positions)
         weights = batch.weights
-        keys = step_keys(row_keys[: batch.active], batch.step) if stack.draws else None
+        keys = step_keys(row_keys[:active], batch.step) if stack.draws else None
         if example_weights is not None:
             weights = weights * example_weights[batch.positions - data.offsets[0]].to(weights)
         if fused:
             outputs, back = stack.traced(tensors, inputs, train=True, keys=keys)
-            back(losses_and_slope(objective, outputs, targets, weights)[1], FusedStep(optimiser, tensors, trained))
+            back(slope_of(objective, outputs, targets, weights), sinks)
             continue
         gradients, _ = batch_gradient(
             stack, tensors, names, inputs, targets, weights, objective, sizes=batch.sizes, keys=keys

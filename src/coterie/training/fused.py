@@ -51,7 +51,9 @@ class FusedStep:
             direction = self.optimiser.buffer("momentum", name, theta)
             self._along(name, theta, direction.mul_(settings.momentum).add_(gradient))
         else:
-            theta.mul_(self._shrunk(name, theta)).sub_(gradient, alpha=self.optimiser.lr)
+            beta = self._shrunk(name, theta)
+            shrunk = theta if beta == 1.0 else theta.mul_(beta)
+            shrunk.sub_(gradient, alpha=self.optimiser.lr)
 
     def _shrunk(self, name: str, theta: Tensor) -> float:
         """Pull ``theta``, in place; what it is then still to be multiplied with is returned.

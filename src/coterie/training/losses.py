@@ -37,6 +37,16 @@ def losses_and_slope(objective: Objective, outputs: Tensor, targets: Tensor, wei
     return losses.detach(), slope
 
 
+def slope_of(objective: Objective, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """The gradient of the weighted losses by ``outputs: (k, B, C)``; the cross-entropy's is ``w (softmax(z) - y)``."""
+    if objective is not cross_entropy or outputs.ndim != 3:
+        return losses_and_slope(objective, outputs, targets, weights)[1]
+    slope = outputs.softmax(-1)
+    places = targets.unsqueeze(-1)
+    slope.scatter_add_(-1, places, slope.new_full((), -1.0).expand(places.shape))
+    return slope.mul_(weights.unsqueeze(-1))
+
+
 def objective_of(task: str) -> Objective:
     """The loss of a task, ``classification`` or ``regression``."""
     return cross_entropy if task == "classification" else squared_error
