@@ -178,3 +178,13 @@ def test_a_method_that_diverges_leaves_the_others_their_results(here: Path) -> N
     text = (here / "out" / "summary.json").read_text()
     assert "NaN" not in text
     assert json.loads(text)
+
+
+@pytest.mark.parametrize("wanted", ["loop", "fastest"])
+def test_executor_and_workers_are_options(wanted: str, here: Path) -> None:
+    coterie("run", tiny(here), "-o", "out", "--executor", wanted, "--workers", 1)
+    stored = RunDirectory.open(here / "out").config.read_text(encoding="utf-8")
+    executor = next(line.split(": ")[1] for line in stored.splitlines() if line.startswith("executor:"))
+    assert executor == "loop" if wanted == "loop" else executor in ("stacked", "vmap", "loop")  # what was chosen
+    assert "workers: 1" in stored
+    assert "executor must be" in error_of(coterie("run", tiny(here), "-o", "bad", "--executor", "quick"))

@@ -140,6 +140,9 @@ def experiment(tmp_path: Path, *overrides: str) -> Experiment:
         (["processes=2"], (2, 4)),
         (["processes=20"], (6, 1)),
         (["rounds=100000", "processes=1"], (1, 8)),
+        (["rounds=100000", "workers=4"], (4, 1)),
+        (["rounds=100000", "workers=4", "processes=2"], (2, 2)),
+        (["rounds=100000", "workers=1"], (1, 1)),
     ],
 )
 def test_how_many_run_side_by_side(

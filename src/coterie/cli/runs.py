@@ -24,6 +24,11 @@ def run(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run directory.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(help="How models train side by side: auto, fastest (measured), stacked, vmap or loop."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Cores to use; default: all, or OMP_NUM_THREADS.")] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print the resolved configuration and what it will cost; train nothing."),
@@ -38,19 +43,21 @@ def run(
     Ctrl-C saves; [bold]coterie resume[/] goes on from there.
     """
     console = standard_output()
+    flags = {"executor": executor, "workers": workers}
+    overrides = [*(overrides or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     with friendly(debug, data_dir):
         experiment = loaded(console, quiet)
         if dry_run:
             from coterie.experiment.estimate import dry_run as estimate
 
-            settled = experiment.read_config(config, overrides or [], device)
+            settled = experiment.read_config(config, overrides, device)
             text, table = estimate(settled, data_dir)
             console.print(Syntax(text, "yaml", background_color="default"))
             console.print(table)
             return
         result = experiment.run(
             config,
-            overrides or [],
+            overrides,
             data_dir=data_dir,
             output=output,
             overwrite=overwrite,

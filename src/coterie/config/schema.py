@@ -322,8 +322,9 @@ class Config(Section):
     output: Annotated[str, Field(min_length=1)] | None = None
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
-    executor: Literal["auto", "stacked", "vmap", "loop"] = "auto"
+    executor: Literal["auto", "fastest", "stacked", "vmap", "loop"] = "auto"
     chunk: PositiveInt | None = None
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     processes: Annotated[int, Field(ge=1, le=1024)] | None = None
     buffers: Literal["average", "local", "server"] = "average"

@@ -55,8 +55,9 @@ class Settings:
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
     chunk: int | None = None
-    executor: Executor = "auto"
+    executor: Executor | Literal["fastest"] = "auto"
     threads: int | None = None
+    workers: int | None = None
     buffers: Buffers = "average"
     absent: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     keep_best: Report = "best_val"

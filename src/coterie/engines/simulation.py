@@ -14,6 +14,7 @@ from coterie.contract import Algorithm, Answers, LocalContext, Pick, Predictor, 
 from coterie.contract.payload import for_rows, weigh
 from coterie.contract.state import as_index
 from coterie.engines.answers import Averaged, Collected
+from coterie.engines.autotune import fastest
 from coterie.engines.bank import SiteBank
 from coterie.engines.base import Engine, Evaluations, NobodyAnswered
 from coterie.engines.checkpoint import restore, state_of
@@ -25,6 +26,7 @@ from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec, Stack, build_model
 from coterie.models.rows import finite_rows
+from coterie.models.stack import Executor
 from coterie.training import objective_of
 from coterie.training.keys import server_key
 
@@ -52,21 +54,13 @@ class Simulation(Engine):
         super().__init__(algorithm, settings, federation.names, federation.task)
         self.device = _device(settings.device)
         self.federation = federation.to(self.device)
-        self.stack = Stack(
-            lambda: build_model(
-                model.name, federation.feature_shape, federation.classes, federation.task, **model.options
-            ),
-            federation.feature_shape,
-            executor=settings.executor,
-            policy=settings.buffers,
-            dtype=getattr(torch, settings.dtype),
-            device=self.device,
-        )
+        self.stack = self._stack(model)
         self.initial_seed = server_key(settings.seed, 0, "initial weights") % 2**63
         theta = self.stack.initial(self.initial_seed)
         # models that all fit a core's cache train faster in one stack on one core than divided among several
         small = self.K * sum(theta.bytes_per_row()) <= CHUNK_BYTES
-        self.threads = settings.threads or (1 if small else MACHINE_THREADS)
+        cores = min(settings.workers or MACHINE_THREADS, MACHINE_THREADS)
+        self.threads = settings.threads or (1 if small else cores)
         self.chunk = settings.chunk or self._auto_chunk(theta)
         chunks = -(-self.K // self.chunk)
         self.workers = Workers(min(self.threads, chunks) if self.device.type == "cpu" else 1, self.threads)
@@ -77,6 +71,25 @@ class Simulation(Engine):
             federation.task, federation.classes, self.K,
         )  # fmt: skip
         self._serve()
+
+    def _stack(self, model: ModelSpec) -> Stack:
+        federation, settings = self.federation, self.settings
+
+        def stack_with(executor: Executor) -> Stack:
+            return Stack(
+                lambda: build_model(
+                    model.name, federation.feature_shape, federation.classes, federation.task, **model.options
+                ),
+                federation.feature_shape,
+                executor=executor,
+                policy=settings.buffers,
+                dtype=getattr(torch, settings.dtype),
+                device=self.device,
+            )
+
+        if settings.executor == "fastest":
+            return fastest(stack_with, federation.train, settings.training, objective_of(federation.task))
+        return stack_with(settings.executor)
 
     def _serve(self) -> None:
         """The server as it is before the first round."""

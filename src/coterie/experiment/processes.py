@@ -44,21 +44,22 @@ PROCESS_BYTES, COPIES = 600e6, 12
 def how_many(experiment: Experiment, jobs: int) -> tuple[int, int]:
     """Processes for ``jobs`` jobs on this machine, and threads for each.
 
-    As many as there are cores for, unless the configuration says otherwise, the work is not worth it, memory would run
-    short, the jobs share a GPU, or a method or model lives in the script that was started, where no other process
-    could find it.
+    As many as there are cores (or ``workers``) for, unless the configuration says otherwise, the work is not worth
+    it, memory would run short, the jobs share a GPU, or a method or model lives in the script that was started, where
+    no other process could find it.
     """
     config = experiment.config
+    cores = config.workers or MACHINE_THREADS
     if "__main__" in modules_of(experiment):
-        return 1, config.threads or MACHINE_THREADS
+        return 1, config.threads or cores
     if config.processes is None:
         on_gpu = config.device.startswith("cuda")
-        wanted = 1 if on_gpu or work(experiment, jobs) < WORTHWHILE else MACHINE_THREADS // (config.threads or 1)
+        wanted = 1 if on_gpu or work(experiment, jobs) < WORTHWHILE else cores // (config.threads or 1)
         wanted = min(wanted, memory_for(experiment))
     else:
         wanted = config.processes
     count = max(1, min(wanted, jobs))
-    return count, config.threads or max(1, MACHINE_THREADS // count)
+    return count, config.threads or max(1, cores // count)
 
 
 def modules_of(experiment: Experiment) -> list[str]:

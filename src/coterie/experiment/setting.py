@@ -93,6 +93,7 @@ def engine_settings(config: Config, job: Job) -> Settings:
         chunk=config.chunk,
         executor=config.executor,
         threads=config.threads,
+        workers=config.workers,
         buffers=config.buffers,
         absent={round: tuple(names) for round, names in config.absent.items()},
         keep_best=config.report,
