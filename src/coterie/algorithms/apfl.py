@@ -74,16 +74,21 @@ class APFL(GlobalModel):
         """Both models take every step; only w_k is uploaded."""
         v, alpha = site.v, site.alpha.clone()
         for step in site.steps():
-            mixed, away = self.mixture(alpha, v, w), (v - w)[step.rows]
+            mixed, away = self.mixture(alpha, v, w), self.away(step, v, w)
             w = step.update(w, site.gradient(w, step))
             v = step.update(v, self.private_gradient(site, step, mixed, away, alpha), "private")
         site.v, site.alpha = v, alpha
         return {"w": w}
 
-    def private_gradient(self, site: Site, step: Step, mixed: Models, away: Models, alpha: Tensor) -> Models:
-        """alpha grad F_k(vbar), after which alpha moves in place; ``mixed`` is vbar, ``away: (a,)`` is v - w_k."""
+    def away(self, step: Step, v: Models, w: Models) -> Models | None:
+        """v - w_k, ``(a,)``, in steps in which alpha moves."""
+        moves = self.alpha_update == "every_batch" or (self.alpha_update == "first_batch" and step.number == 0)
+        return (v - w)[step.rows] if moves else None
+
+    def private_gradient(self, site: Site, step: Step, mixed: Models, away: Models | None, alpha: Tensor) -> Models:
+        """alpha grad F_k(vbar), after which alpha moves in place along ``away``; ``mixed`` is vbar."""
         gradient, a = site.gradient(mixed, step), alpha[step.rows].clone()
-        if self.alpha_update == "every_batch" or (self.alpha_update == "first_batch" and step.number == 0):
+        if away is not None:
             slope = away.dot(gradient) + self.penalty * a
             rate = site.lr if self.lr_alpha is None else self.lr_alpha
             alpha[step.rows] = (a - rate * slope).clamp(0.0, 1.0)
@@ -92,7 +97,7 @@ class APFL(GlobalModel):
     @staticmethod
     def mixture(alpha: Tensor, v: Models, w: Models) -> Models:
         """vbar = alpha v + (1 - alpha) w, ``(k,)``, with the batch statistics of v, which were taken at vbar."""
-        return v * alpha + w * (1.0 - alpha)
+        return v.towards(w, 1.0 - alpha)
 
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """vbar of the client's v and the current global model."""
@@ -105,6 +110,6 @@ class APFL(GlobalModel):
         yield Predictor(w)
         for epoch in range(epochs):
             for step in site.steps(epochs=1, batches=f"train {epoch}", momentum=momentum):
-                mixed, away = self.mixture(alpha, v, w), (v - w)[step.rows]
+                mixed, away = self.mixture(alpha, v, w), self.away(step, v, w)
                 v = step.update(v, self.private_gradient(site, step, mixed, away, alpha))
             yield Predictor(self.mixture(alpha, v, w))

@@ -211,7 +211,7 @@ class Site:
         own.materialise()
         where.buffers = {name: own.tensors[name].clone() for name in models.layout.buffers}
         share = where.weights if weights is None else weights
-        gradients, _ = batch_gradient(
+        gradients = batch_gradient(
             stack, {**own.tensors, **where.buffers}, models.layout.parameters, where.inputs, where.targets, share,
             objective, sizes=where.sizes, keys=where.keys,
         )  # fmt: skip

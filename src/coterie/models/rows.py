@@ -271,6 +271,16 @@ class Models:
     def __neg__(self) -> Models:
         return self * -1.0
 
+    def towards(self, other: Models, share: Tensor) -> Models:
+        """``(1 - share) self + share other`` for ``share: (k,)``, exact where it is 0 or 1; buffers are one's own."""
+        result = {}
+        for name, tensor in self.parameters():
+            column = share.to(tensor).reshape(len(share), *[1] * (tensor.ndim - 1))
+            result[name] = torch.lerp(tensor, other.tensors[name], column)
+        for name in self.layout.buffers:
+            result[name] = self.tensors[name].expand(len(share), *self.layout.shapes[name]).clone()
+        return Models(self.layout, {name: result[name] for name in self.tensors})
+
     def __rmatmul__(self, matrix: Tensor) -> Models:
         """``matrix @ theta`` for a matrix ``(r, k)`` or a vector of weights ``(k,)``, which gives one row."""
         return self.mixed(matrix)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 22
-"""Entries converted to float64 at a time (32 MiB), so that K x d is never copied whole."""
+CHUNK, NARROWEST = 1 << 18, 256
+"""Entries converted to float64 at a time (2 MiB, which a core's cache holds) and the fewest columns."""
 
 CLOSE = 1e-6
 """A pair whose squared distance is below this share of its squared norms is measured from its difference."""
@@ -145,7 +145,7 @@ def _matrices(blocks: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 def _chunks(matrices: list[Tensor], rows: int) -> Iterator[Tensor]:
     """Yield float64 column slices of at most ``CHUNK`` entries."""
-    width = max(1, CHUNK // max(1, rows))
+    width = max(NARROWEST, CHUNK // max(1, rows))
     for matrix in matrices:
         for start in range(0, matrix.shape[1], width):
             yield matrix[:, start : start + width].to(torch.float64)
@@ -153,6 +153,8 @@ def _chunks(matrices: list[Tensor], rows: int) -> Iterator[Tensor]:
 
 def _centred(part: Tensor) -> Tensor:
     """Subtract the first finite row: as good a centre as the mean, and equal rows become exactly zero."""
+    if bool(torch.isfinite(part.sum())):  # a sum that is finite has finite terms: one pass
+        return part - part[:1]
     finite = torch.isfinite(part).all(dim=1)
     if not bool(finite.any()):
         return part

@@ -15,7 +15,7 @@ from coterie.models.dropout import step_keys
 from coterie.training.batches import BatchPlan
 from coterie.training.fused import FusedStep, Gradients
 from coterie.training.in_turn import fit_in_turn, gradient_in_turn
-from coterie.training.losses import Objective, losses_and_slope, slope_of
+from coterie.training.losses import Objective, slope_of
 from coterie.training.optimiser import Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
 
@@ -39,8 +39,8 @@ def batch_gradient(
     train: bool = True,
     sizes: Tensor | None = None,
     keys: Tensor | None = None,
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Gradients of every row's own weighted loss, ``{name: (a, *shape)}``, and the losses ``(a,)``.
+) -> dict[str, Tensor]:
+    """Gradients of every row's own weighted loss, ``{name: (a, *shape)}``.
 
     Rows are independent, so the gradient of the sum of the losses is the stack of the gradients.
     """
@@ -50,21 +50,19 @@ def batch_gradient(
         )
     if stack.executor == "stacked":
         outputs, back = stack.traced(tensors, inputs, train=train, keys=keys)
-        losses, slope = losses_and_slope(objective, outputs, targets, weights)
         kept = Gradients(names)
-        back(slope, kept)
-        return {name: kept.found[name] for name in names}, losses
+        back(slope_of(objective, outputs, targets, weights), kept)
+        return {name: kept.found[name] for name in names}
     leaves = {name: tensors[name].detach().requires_grad_() for name in names}
     outputs = stack.forward({**tensors, **leaves}, inputs, train=train, sizes=sizes, keys=keys)
-    losses = (objective(outputs, targets) * weights).sum(1)
-    if not names:  # the part to train is empty
-        return {}, losses.detach()
-    gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
-    filled = {
+    if not names:  # the part to train is empty; batch statistics have moved
+        return {}
+    loss = (objective(outputs, targets) * weights).sum()
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return {
         name: torch.zeros_like(leaves[name]) if gradient is None else gradient.contiguous()
         for name, gradient in zip(names, gradients, strict=True)
     }
-    return filled, losses.detach()
 
 
 def fit(
@@ -142,7 +140,7 @@ def _fit_together(
             outputs, back = stack.traced(tensors, inputs, train=True, keys=keys)
             back(slope_of(objective, outputs, targets, weights), sinks)
             continue
-        gradients, _ = batch_gradient(
+        gradients = batch_gradient(
             stack, tensors, names, inputs, targets, weights, objective, sizes=batch.sizes, keys=keys
         )
         optimiser.update(working.tensors, gradients)

@@ -75,15 +75,7 @@ class FusedStep:
         if optimiser.pull is not None:
             anchor, column = optimiser.pull.anchor[name][: len(theta)], optimiser.pull.column(theta)
             if optimiser.pull.place == "gradient":
-                direction.addcmul_(self._difference(theta, anchor), column)
+                direction.addcmul_(optimiser.difference(theta, anchor), column)
             else:
                 theta.lerp_(anchor, column * optimiser.lr)
         theta.add_(direction, alpha=-optimiser.lr)
-
-    def _difference(self, theta: Tensor, anchor: Tensor) -> Tensor:
-        """``theta - anchor`` in storage that all tensors and steps share."""
-        scratch = self.optimiser.state.setdefault("scratch", {})
-        flat = scratch.get("")
-        if flat is None or flat.numel() < theta.numel():
-            flat = scratch[""] = theta.new_empty(theta.numel())
-        return torch.sub(theta, anchor, out=flat[: theta.numel()].view(theta.shape))

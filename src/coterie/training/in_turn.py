@@ -60,30 +60,28 @@ def gradient_in_turn(
     train: bool,
     sizes: Tensor | None,
     keys: Tensor | None,
-) -> tuple[dict[str, Tensor], Tensor]:
+) -> dict[str, Tensor]:
     """`batch_gradient`, one row after the other, so that one row's activations are held at a time."""
     replica = stack.replica
     trained = replica.prepare(train, names)
     rows, width = inputs.shape[:2]
     lengths = [width] * rows if sizes is None or not train else sizes.tolist()
     gradients = {name: torch.empty_like(tensors[name]) for name in names}
-    losses = weights.new_zeros(rows)
     for row, length in enumerate(lengths):
         replica.show(tensors, row)
         if keys is not None:
             replica.key(stack.key_names, keys[row])
         outputs = replica(inputs[row, :length].to(stack.dtype)).unsqueeze(0)
+        if not names:  # batch statistics have moved
+            continue
         real = slice(row, row + 1), slice(0, length)
         loss = (objective(outputs, targets[real]) * weights[real]).sum()
-        losses[row] = loss.detach()
-        if not names:
-            continue
         for name, gradient in zip(names, torch.autograd.grad(loss, trained, allow_unused=True), strict=True):
             if gradient is None:
                 gradients[name][row].zero_()
             else:
                 gradients[name][row].copy_(gradient)
-    return gradients, losses
+    return gradients
 
 
 def _filled(theta: Mapping[str, Tensor], gradients: tuple[Tensor | None, ...]) -> dict[str, Tensor]:

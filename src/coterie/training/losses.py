@@ -28,23 +28,17 @@ def negative_log_probability(probabilities: Tensor, targets: Tensor) -> Tensor:
     return -torch.log(chosen.clamp(min=torch.finfo(chosen.dtype).tiny))
 
 
-def losses_and_slope(objective: Objective, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The weighted losses ``(k,)`` of ``weights: (k, B)``, and the gradient of their sum by the outputs."""
-    with torch.enable_grad():
-        leaf = outputs.detach().requires_grad_()
-        losses = (objective(leaf, targets) * weights).sum(1)
-        (slope,) = torch.autograd.grad(losses.sum(), leaf)
-    return losses.detach(), slope
-
-
 def slope_of(objective: Objective, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """The gradient of the weighted losses by ``outputs: (k, B, C)``; the cross-entropy's is ``w (softmax(z) - y)``."""
-    if objective is not cross_entropy or outputs.ndim != 3:
-        return losses_and_slope(objective, outputs, targets, weights)[1]
-    slope = outputs.softmax(-1)
-    places = targets.unsqueeze(-1)
-    slope.scatter_add_(-1, places, slope.new_full((), -1.0).expand(places.shape))
-    return slope.mul_(weights.unsqueeze(-1))
+    if objective is cross_entropy and outputs.ndim == 3:
+        slope = outputs.softmax(-1)
+        places = targets.unsqueeze(-1)
+        slope.scatter_add_(-1, places, slope.new_full((), -1.0).expand(places.shape))
+        return slope.mul_(weights.unsqueeze(-1))
+    with torch.enable_grad():
+        leaf = outputs.detach().requires_grad_()
+        (slope,) = torch.autograd.grad((objective(leaf, targets) * weights).sum(), leaf)
+    return slope
 
 
 def objective_of(task: str) -> Objective:

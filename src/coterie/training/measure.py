@@ -119,7 +119,7 @@ def full_gradient(
         rows = {name: tensor[: batch.active].data for name, tensor in ordered.tensors.items()}
         share = (batch.weights > 0).to(models.dtype)
         share = share / n[: batch.active, None] if weights is None else share * weights[batch.positions]
-        gradients, _ = batch_gradient(
+        gradients = batch_gradient(
             stack, rows, models.layout.parameters, inputs, targets, share, objective, train=False
         )
         for name, gradient in gradients.items():

@@ -59,7 +59,8 @@ class Optimiser:
         self.steps += 1
         if self.pull is not None and self.pull.place == "gradient":
             for name, gradient in gradients.items():
-                gradient.add_(self.pull.of(name, theta[name][: len(gradient)], len(gradient)))
+                own = theta[name][: len(gradient)]
+                gradient.addcmul_(self.difference(own, self.pull.anchor[name]), self.pull.column(own))
         if self.settings.clip is not None and gradients:
             clip_rows(list(gradients.values()), self.settings.clip)
         for name, gradient in gradients.items():
@@ -79,6 +80,14 @@ class Optimiser:
         """Whether a step can be taken inside the backward pass: SGD that needs no gradient by itself."""
         plain = self.settings.optimizer == "sgd" and self.settings.clip is None and not self.settings.nesterov
         return plain and self.lr * self.settings.weight_decay < 1.0
+
+    def difference(self, theta: Tensor, anchor: Tensor) -> Tensor:
+        """``theta - anchor`` of the rows of ``theta: (a, *shape)``, in storage that all tensors and steps share."""
+        scratch = self.state.setdefault("scratch", {})
+        flat = scratch.get("")
+        if flat is None or flat.numel() < theta.numel():
+            flat = scratch[""] = theta.new_empty(theta.numel())
+        return torch.sub(theta, anchor[: len(theta)], out=flat[: theta.numel()].view(theta.shape))
 
     def buffer(self, kind: str, name: str, like: Tensor) -> Tensor:
         """The active rows of a state like ``like: (a, *shape)``, zero at first."""
