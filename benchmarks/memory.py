@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 # K x d states, at the server and at the clients together; a model that all clients share counts as none
-STATES = {"local": 1, "fedavg": 0, "fedavg-ft": 0, "fedprox": 0, "ditto": 1, "fedamp": 2, "fedora": 3}
+STATES = {"local": 1, "fedavg": 0, "fedavg-ft": 0, "fedprox": 0, "ditto": 1, "fedamp": 2, "fedora": 3, "scaffold": 1}
 SNAPSHOT = {"fedavg": 0, "fedprox": 0}  # the best model is one row
 
 
