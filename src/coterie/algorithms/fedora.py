@@ -44,6 +44,7 @@ _CHANGES: dict[str, Any] = {
     "rank": ({}, {"rank": 2}),
     "label_scale": ({}, {"label_scale": 30.0}),
     "exact": ({"topk": 2}, {"topk": 2, "exact": True}),
+    "solver": ({"solver": "closed_form"}, {"solver": "iterative"}),
     "eigenvectors": (_DENSE, {**_DENSE, "eigenvectors": 1}),
     "lambda": (_CONSTANT, {**_CONSTANT, "lambda": 0.3}),
     "epsilon": ({"lambda_rule": "gain"}, {"lambda_rule": "gain", "epsilon": 0.1}),

@@ -74,8 +74,8 @@ class Neighbours(Mixing):
     ``A Theta`` is further off than the largest entry of the residual, and the models' own precision is enough.
 
     Attributes:
-        residual: the largest entry of ``(I + alpha (I - P)) Theta_hat - Theta`` in the last product, as a share of the
-            largest entry of Theta.
+        residual: the largest entry of ``(I + alpha (I - P)) Theta_hat - Theta`` met in any product so far, as a share of
+            the largest entry of its Theta.
     """
 
     def __init__(self, P: csr_array | None = None, alpha: float = 0.0, *, exact: bool = False) -> None:
@@ -104,7 +104,7 @@ class Neighbours(Mixing):
                 worst = max(worst, float((system.matrix @ theta_hat - theta).abs().max()))
                 largest = max(largest, float(theta.abs().max()))
             result[:, part] = theta_hat.to(columns.device)
-        self.residual = worst / largest if largest else 0.0
+        self.residual = max(self.residual, worst / largest if largest else 0.0)
         return result
 
     def greatest(self, columns: Tensor) -> Tensor:
