@@ -12,6 +12,7 @@ from coterie.contract import make_algorithm
 from coterie.engines import Participation, checkpoint
 from coterie.errors import CoterieError
 from coterie.relations import LowRank, Neighbours, many
+from coterie.testing import check_algorithm
 from toys import HALF, LINEAR, NORMED, classified, located, run, same, saved, simulation
 
 K = 8
@@ -111,6 +112,12 @@ def test_what_has_no_solver_for_many_keeps_the_closed_form(
 def test_what_a_solver_cannot_do_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(CoterieError, match=words):
         make_algorithm("fedora", **options)
+
+
+@pytest.mark.parametrize(("variant", "solver"), SOLVERS)
+def test_it_keeps_the_identities_of_every_method(variant: str, solver: str) -> None:
+    algorithm = make_algorithm("fedora", variant, solver=solver)
+    check_algorithm(algorithm, only=["relabelled", "rows", "resumed", "participation", "absent", "seeded"])
 
 
 @pytest.mark.parametrize(("variant", "solver"), SOLVERS)
