@@ -77,11 +77,10 @@ class LowRank(Mixing):
         everyone = len(self.linked) == self.clients
         linked, seen, takers = (each.to(columns.device) for each in (self.linked, self.seen, self.takers))
         own = 1 / (1 + self.alpha)
+        if everyone:
+            return torch.addmm(columns, left, right.T @ columns, beta=own, out=result)
         for part in slices(columns):
             old, new = columns[:, part], result[:, part]
-            if everyone:
-                torch.addmm(old, left, right.T @ old, beta=own, out=new)
-                continue
             new.copy_(old)
             given = old[linked]
             new[linked] = torch.addmm(given, left, right.T @ given, beta=own)

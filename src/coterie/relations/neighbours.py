@@ -74,8 +74,8 @@ class Neighbours(Mixing):
     ``A Theta`` is further off than the largest entry of the residual, and the models' own precision is enough.
 
     Attributes:
-        residual: the largest entry of ``(I + alpha (I - P)) Theta_hat - Theta`` met in any product so far, as a share of
-            the largest entry of its Theta.
+        residual: the largest entry of ``(I + alpha (I - P)) Theta_hat - Theta`` met in any product so far, as a share
+            of the largest entry of its Theta.
     """
 
     def __init__(self, P: csr_array | None = None, alpha: float = 0.0, *, exact: bool = False) -> None:
