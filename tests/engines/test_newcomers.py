@@ -26,7 +26,9 @@ ALGORITHMS = pytest.mark.parametrize("name", available_algorithms())
 SYSTEMS = pytest.mark.parametrize(
     ("name", "options"),
     [*((name, {}) for name in available_algorithms()), ("fedora", {"variant": "paper"}),
-     ("fedora", {"variant": "paper", "attach": "literal"}), ("federico", {"variant": "central"})],
+     ("fedora", {"variant": "paper", "attach": "literal"}),
+     ("fedora", {"variant": "paper", "solver": "low_rank"}), ("fedora", {"solver": "sparse"}),
+     ("federico", {"variant": "central"})],
 )  # fmt: skip
 
 

@@ -14,15 +14,19 @@ from coterie.contract import Algorithm, Anchored, Answers, Claims, Limit, Predic
 from coterie.errors import CoterieError
 from coterie.models import Models
 from coterie.relations import (
+    FOR_MANY,
     cosines,
     gradient_similarity,
+    no_propagation,
     parameter_similarity,
     principal_subspace,
     propagate_iteratively,
+    propagation_among_many,
     propagation_matrix,
     random_similarity,
     row_stochastic,
     similarity_graph,
+    solver_for,
     squared_distances,
     subspace_similarity,
     with_newcomer,
@@ -30,7 +34,9 @@ from coterie.relations import (
 from coterie.relations.subspaces import joint_matrix
 from coterie.training import ProxPlace
 
+_SOLVERS = ("auto", "closed_form", "iterative", "low_rank", "sparse")
 _CONSTANT: dict[str, Any] = {"lambda_rule": "constant"}
+_DENSE: dict[str, Any] = {"solver": "low_rank", "topk": 0}
 _CHANGES: dict[str, Any] = {
     "temperature": ({"kind": "exp_cos", "topk": 0}, {"kind": "exp_cos", "topk": 0, "temperature": 1.0}),
     "topk": ({"topk": 2}, {"topk": 3}),
@@ -38,6 +44,8 @@ _CHANGES: dict[str, Any] = {
     "rank": ({}, {"rank": 2}),
     "label_scale": ({}, {"label_scale": 30.0}),
     "exact": ({"topk": 2}, {"topk": 2, "exact": True}),
+    "solver": ({"solver": "closed_form"}, {"solver": "iterative"}),
+    "eigenvectors": (_DENSE, {**_DENSE, "eigenvectors": 1}),
     "lambda": (_CONSTANT, {**_CONSTANT, "lambda": 0.3}),
     "epsilon": ({"lambda_rule": "gain"}, {"lambda_rule": "gain", "epsilon": 0.1}),
     "lambda_rule": ({"lambda_rule": "gain"}, {"lambda_rule": "exp"}),
@@ -118,9 +126,13 @@ class Fedora(Algorithm):
     rank: int = option(1, "dimension p of each client's subspace", paper="1")
     label_scale: float = option(1.0, "factor of the one-hot labels beside the features", paper="1")
     alpha: float | None = option(None, "strength α of propagation, κ = α / (1 + α); inf is allowed", paper="1")
-    solver: Literal["closed_form", "iterative"] = option(
-        "closed_form", "how propagation is solved; both have the same limit", paper="closed_form"
+    solver: Literal["auto", "closed_form", "iterative", "low_rank", "sparse"] = option(
+        "auto",
+        "how propagation is solved: closed_form; iterative, to the same limit; for many clients low_rank (all "
+        "neighbours) or sparse (topk). auto is closed_form up to 3000 clients",
+        paper="closed_form",
     )
+    eigenvectors: int = option(64, "eigenvectors that the solver low_rank keeps")
     exact: bool = option(
         False, "the minimiser of the objective where P is not symmetric, instead of the fixed point", paper="false"
     )
@@ -151,17 +163,32 @@ class Fedora(Algorithm):
         self.require(self.similarity in sources, "similarity", f"one of {', '.join(sources)}")
         self.require(self.kind in ("cos", "exp_cos"), "kind", "cos or exp_cos")
         self.require(self.lambda_rule in ("gain", "exp", "constant"), "lambda_rule", "gain, exp or constant")
-        self.require(self.solver in ("closed_form", "iterative"), "solver", "closed_form or iterative")
+        self.require(self.solver in _SOLVERS, "solver", ", ".join(_SOLVERS[:-1]) + f" or {_SOLVERS[-1]}")
+        self.require(self.eigenvectors >= 1, "eigenvectors", "1 or more")
         places = ("gradient", "after_momentum", "after_step")
         self.require(self.prox_place in places, "prox_place", f"one of {', '.join(places)}")
         self.require(self.attach in ("one_sided", "literal"), "attach", "one_sided or literal")
-        self.require(self.solver == "closed_form" or self.alpha != inf, "solver", "closed_form where alpha is inf")
+        self.require(
+            self.solver in ("auto", "closed_form") or self.alpha != inf, "solver", "closed_form where alpha is inf"
+        )
+        if self.solver in FOR_MANY:
+            self.require(self.similarity == "data", "solver", "closed_form where the similarity is not that of data")
+            self.require(self.attach == "one_sided", "solver", "closed_form where attach is literal")
+            symmetric = self.topk == 0 and not self.exact
+            self.require(
+                self.solver != "low_rank" or symmetric, "solver", "low_rank with topk 0 and without exact only"
+            )
+            self.require(self.solver != "sparse" or self.topk != 0, "solver", "sparse with a topk of 1 or more only")
 
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
         """theta and th^ (K x d) start at theta^0; no client has uploaded yet."""
         server.theta, server.theta_hat = server.initial_models(), server.initial_models()
         server.seen = torch.zeros(server.K, dtype=torch.bool)
+        server.basis = server.features = None
+        if self.how(server.K) in FOR_MANY:
+            server.propagation = no_propagation(self.how(server.K))
+            return
         server.similarity = torch.full((server.K, server.K), float("nan"), dtype=torch.float64)
         if self.similarity == "random":
             server.similarity = random_similarity(server.K, torch.Generator().manual_seed(server.seed))
@@ -171,11 +198,11 @@ class Fedora(Algorithm):
         if self.similarity != "data":
             return
         up = server.ask(self.describe, clients)
-        first = not bool(server.seen.any()) and bool(server.similarity.isnan().all())
-        server.basis = _noted(None if first else server.basis, server.K, up)
+        server.basis = _noted(server.basis, server.K, up)
         if server.unlabelled_newcomers:
-            server.features = _noted(None if first else server.features, server.K, server.ask(self.outline, up.clients))
-        server.similarity = subspace_similarity(server.basis)
+            server.features = _noted(server.features, server.K, server.ask(self.outline, up.clients))
+        if self.how(server.K) not in FOR_MANY:
+            server.similarity = subspace_similarity(server.basis)
         if bool(server.seen.any()):  # latecomers begin with what the others have learnt
             self.connect(server)
             server.theta_hat[up.clients] = server.theta.mixed(server.propagation[up.clients])
@@ -202,22 +229,36 @@ class Fedora(Algorithm):
 
     def connect(self, server: Server) -> None:
         """A from the similarities; clients that have not uploaded yet pass nothing on."""
-        by_name = _by_name(server)
+        by_name, alpha = _by_name(server), float(self.alpha or 0.0)
+        if self.how(server.K) in FOR_MANY:
+            server.propagation = propagation_among_many(
+                self.how(server.K), server.basis, alpha, seen=server.seen, order=by_name, topk=self.topk,
+                self_loop=bool(self.self_loop), exact=self.exact, rank=self.eigenvectors, **self.weights,
+            )  # fmt: skip
+            return
         W = self.graph(server.similarity[by_name][:, by_name], server.seen[by_name], bool(self.self_loop))
         back = by_name.argsort()
         P = row_stochastic(W)[back][:, back]
         if self.solver == "iterative":
-            identity = torch.eye(server.K, dtype=torch.float64)
-            server.propagation = propagate_iteratively(P, identity, float(self.alpha or 0.0))
+            server.propagation = propagate_iteratively(P, torch.eye(server.K, dtype=torch.float64), alpha)
         else:
-            server.propagation = propagation_matrix(P, float(self.alpha or 0.0), exact=self.exact)
+            server.propagation = propagation_matrix(P, alpha, exact=self.exact)
 
     def graph(self, similarity: Tensor, seen: Tensor, self_loop: bool) -> Tensor:
         """The weights w_kk' that count, ``(m, K)``; ``seen: (K,)`` have a model to give."""
-        return similarity_graph(
-            similarity, kind=self.kind or "cos", temperature=self.temperature, topk=self.topk or None,
-            self_loop=self_loop, seen=seen,
-        )  # fmt: skip
+        return similarity_graph(similarity, topk=self.topk or None, self_loop=self_loop, seen=seen, **self.weights)
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """What makes a weight of a similarity."""
+        return {"kind": self.kind or "cos", "temperature": self.temperature}
+
+    def how(self, K: int) -> str:
+        """The solver for K clients; not every option has one for many."""
+        possible = self.similarity == "data" and self.alpha != inf and self.attach == "one_sided"
+        if self.solver == "auto":
+            return solver_for(K, self.topk, symmetric=not self.exact) if possible else "closed_form"
+        return self.solver
 
     def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
         """th^_new = sum_k w_new,k th^_k / sum_j w_new,j, the minimiser of Eq. 3 without a data term of the newcomer.
@@ -250,9 +291,21 @@ class Fedora(Algorithm):
         return {"theta": server.theta.mixed(A[:, back]) + alone.theta * A[:, -1]}
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
-        """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of."""
+        """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of.
+
+        Nothing where the solver is ``low_rank`` or ``sparse``, which exist so that no such matrix has to.
+        """
+        if self.how(server.K) in FOR_MANY:
+            return {}
         known = {"similarity": server.similarity}
         return {**known, "propagation": server.propagation} if bool(server.seen.any()) else known
+
+    def notes(self, server: Server) -> Mapping[str, float]:
+        """How far th^ may be off: the bound of ``low_rank``, the residual of ``sparse``."""
+        how = self.how(server.K)
+        if how == "low_rank":
+            return {"propagation_bound": server.propagation.bound}
+        return {"propagation_residual": server.propagation.residual} if how == "sparse" else {}
 
     # --- at the clients ------------------------------------------------------------------------------------------
     def describe(self, site: Site) -> Mapping[str, Any]:

@@ -11,6 +11,8 @@ from weakref import ReferenceType, ref
 import torch
 from torch import Tensor
 
+from coterie.models.mixing import Mixing, as_weights
+
 Buffers = Literal["average", "local", "server"]
 NOTHING = ""  # the one parameter, of size 0, of a part that has none
 Rows = int | slice | Sequence[int] | Tensor
@@ -301,19 +303,19 @@ class Models:
                 return right + left
         return NotImplemented
 
-    def mixed(self, matrix: Tensor, out: Models | None = None) -> Models:
+    def mixed(self, matrix: Tensor | Mixing, out: Models | None = None) -> Models:
         """``matrix @ theta``, tensor by tensor: ``(r, k) @ (k, *shape) -> (r, *shape)``.
 
         Weights are cast to the models' type after they have been computed in their own. Averaging
         floating-point buffers is meant for rows that sum to 1; integer buffers take the maximum over the
         models with weight. ``out`` receives the result in place where no second stack is affordable.
         """
-        weights = torch.as_tensor(matrix, device=self.device)
-        weights = weights.unsqueeze(0) if weights.ndim == 1 else weights
-        if weights.ndim != 2 or weights.shape[1] != len(self):
+        weights = as_weights(matrix, self.device)
+        if len(weights.shape) != 2 or weights.shape[1] != len(self):
             raise ValueError(f"weights {tuple(matrix.shape)} do not fit {len(self)} models")
         if self.common and len(self) > 1:
-            weights = weights.sum(1, keepdim=True)
+            ones = torch.ones(weights.shape[0], 1, device=self.device)
+            weights = ones if isinstance(weights, Mixing) else weights.sum(1, keepdim=True)
         result: dict[str, Tensor] = {}
         if out is not None:
             out._detach()
@@ -328,17 +330,20 @@ class Models:
                 result[name] = mixed if target is None else target.copy_(mixed)
         return Models(self.layout, result)
 
-    def _other_buffer(self, weights: Tensor, source: Tensor) -> Tensor:
+    def _other_buffer(self, weights: Tensor | Mixing, source: Tensor) -> Tensor:
+        rows = weights.shape[0]
         if not source.is_floating_point():
             flat = _flat(source)
+            if isinstance(weights, Mixing):
+                return weights.greatest(flat).reshape(rows, *source.shape[1:])
             lowest = torch.iinfo(source.dtype).min if source.dtype != torch.bool else False
             chosen = weights != 0
             chosen |= ~chosen.any(1, keepdim=True)  # weights of zero only single nobody out
             masked = torch.where(chosen.unsqueeze(-1), flat.unsqueeze(0), lowest)
-            return masked.amax(1).reshape(len(weights), *source.shape[1:])
-        if len(weights) == len(source):
+            return masked.amax(1).reshape(rows, *source.shape[1:])
+        if rows == len(source):
             return source.clone()
-        return source[:1].expand(len(weights), *source.shape[1:]).clone()
+        return source[:1].expand(rows, *source.shape[1:]).clone()
 
     def norm(self) -> Tensor:
         """Euclidean norm of each row over its parameters, ``(k,)`` or ``(k, c)`` in float64."""
@@ -478,9 +483,12 @@ def _flat(tensor: Tensor, lead: int = 1) -> Tensor:
     return tensor.reshape(*tensor.shape[:lead], prod(tensor.shape[lead:]))
 
 
-def _product(weights: Tensor, source: Tensor, out: Tensor | None) -> Tensor:
+def _product(weights: Tensor | Mixing, source: Tensor, out: Tensor | None) -> Tensor:
     """``weights: (r, k)`` times ``source: (k, *shape)``."""
-    flat = _flat(source)
-    target = None if out is None else out.view(len(weights), flat.shape[1])
-    product = torch.matmul(weights.to(flat.dtype), flat, out=target)
-    return product.view(len(weights), *source.shape[1:])
+    flat, rows = _flat(source), weights.shape[0]
+    target = None if out is None else out.view(rows, flat.shape[1])
+    if isinstance(weights, Mixing):
+        product = weights.product(flat, out=target)
+    else:
+        product = torch.matmul(weights.to(flat.dtype), flat, out=target)
+    return product.view(rows, *source.shape[1:])

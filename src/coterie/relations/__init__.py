@@ -14,7 +14,10 @@ from coterie.relations.clusters import (
 )
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.laplacian import covariance_step, gram, laplacian_step, largest_degree, task_covariance
+from coterie.relations.low_rank import LowRank, low_rank_factors, low_rank_propagation
+from coterie.relations.many import FOR_MANY, no_propagation, propagation_among_many, solver_for
 from coterie.relations.mixing import adam, benefits, positive_shares, softmax_slope
+from coterie.relations.neighbours import Neighbours, neighbour_graph
 from coterie.relations.newcomers import with_newcomer
 from coterie.relations.posterior import heaviest, owner_shares, posterior, responsibilities, track_losses
 from coterie.relations.propagation import (
@@ -29,6 +32,9 @@ from coterie.relations.subspaces import joint_matrix, principal_subspace, subspa
 from coterie.relations.weights import inverse_distance_weights, normalised
 
 __all__ = [
+    "FOR_MANY",
+    "LowRank",
+    "Neighbours",
     "adam",
     "attention",
     "balanced_cross_entropy",
@@ -50,9 +56,13 @@ __all__ = [
     "joint_matrix",
     "laplacian_step",
     "largest_degree",
+    "low_rank_factors",
+    "low_rank_propagation",
     "median_distance",
     "membership",
     "name_order",
+    "neighbour_graph",
+    "no_propagation",
     "normalised",
     "owner_shares",
     "parameter_similarity",
@@ -60,6 +70,7 @@ __all__ = [
     "posterior",
     "principal_subspace",
     "propagate_iteratively",
+    "propagation_among_many",
     "propagation_matrix",
     "random_similarity",
     "responsibilities",
@@ -69,6 +80,7 @@ __all__ = [
     "shuffled_groups",
     "similarity_graph",
     "softmax_slope",
+    "solver_for",
     "squared_distances",
     "subspace_similarity",
     "task_covariance",

@@ -59,9 +59,7 @@ def similarity_graph(
     if seen is not None:
         edge = edge & seen.to(device=edge.device, dtype=torch.bool)[None, :]
     if topk is not None:
-        ranking = torch.where(edge, values.round(decimals=TIE_DECIMALS), torch.full_like(values, -torch.inf))
-        order = ranking.argsort(dim=1, descending=True, stable=True)[:, :topk]
-        edge = edge & torch.zeros_like(edge).scatter(1, order, True)
+        edge &= _first(torch.where(edge, values.round(decimals=TIE_DECIMALS), -torch.inf), topk)
     weights = torch.where(edge, values, torch.zeros_like(values))
     if kind == "exp_cos":
         exponents = _exponents(weights, temperature)
@@ -195,6 +193,14 @@ def propagate_iteratively(P: Tensor, theta: Tensor, alpha: float, tolerance: flo
         if change <= enough:
             break
     return current.reshape(theta.shape)
+
+
+def _first(ranking: Tensor, count: int) -> Tensor:
+    """Which entries of each row of ``ranking: (m, K)`` are its largest ``count``, bool; ties go to the lower index."""
+    least = ranking.topk(min(count, ranking.shape[1]), dim=1).values[:, -1:]
+    above, level = ranking > least, ranking == least
+    missing = count - above.sum(dim=1, keepdim=True)
+    return above | (level & (level.cumsum(dim=1) <= missing))
 
 
 def _exponents(similarity: Tensor, temperature: float) -> Tensor:

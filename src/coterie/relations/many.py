@@ -1,0 +1,75 @@
+"""Propagation among many clients, without a K x K matrix: which way, and what each needs.
+
+Source: Wu, Bao, Ainsworth, He, "Personalized Federated Learning with Parameter Propagation", KDD 2023
+(FEDORA), Equation 6.
+"""
+
+from typing import Literal
+
+from torch import Tensor
+
+from coterie.relations.low_rank import LowRank, low_rank_propagation
+from coterie.relations.neighbours import Neighbours, neighbour_graph
+
+MANY = 3000
+"""Up to so many clients the closed form is the solver; a K x K matrix takes 72 MB there."""
+
+FOR_MANY = ("low_rank", "sparse")
+"""Solvers without a K x K matrix: of all neighbours by eigenvectors, of a few by a sparse decomposition."""
+
+
+def solver_for(clients: int, topk: int | None, *, symmetric: bool) -> str:
+    """The solver of so many clients: the closed form up to ``MANY``, else by whether all neighbours count.
+
+    Args:
+        clients: number of clients K.
+        topk: neighbours kept per client; None or 0 keeps all.
+        symmetric: whether the matrix to invert is that of symmetric weights, as ``low_rank`` needs.
+    """
+    if clients <= MANY:
+        return "closed_form"
+    if topk:
+        return "sparse"
+    return "low_rank" if symmetric else "closed_form"
+
+
+def no_propagation(solver: str) -> LowRank | Neighbours:
+    """What a server holds before its graph is known, and a checkpoint's state is put into."""
+    return LowRank() if solver == "low_rank" else Neighbours()
+
+
+def propagation_among_many(
+    solver: str,
+    bases: Tensor,
+    alpha: float,
+    *,
+    seen: Tensor,
+    order: Tensor,
+    kind: Literal["cos", "exp_cos"],
+    temperature: float,
+    topk: int | None,
+    self_loop: bool,
+    exact: bool,
+    rank: int,
+) -> LowRank | Neighbours:
+    """The propagation over the graph of subspaces, ``(K, K)``.
+
+    Args:
+        solver: "low_rank" or "sparse".
+        bases: ``(K, d_in, p)``.
+        alpha: strength, finite.
+        seen: ``(K,)`` bool, the clients with a model to give.
+        order: ``(K,)`` the clients in the order by which ties go.
+        kind, temperature, topk, self_loop: of the graph, see :func:`similarity_graph`.
+        exact: as for :func:`propagation_matrix` (sparse).
+        rank: eigenvectors kept (low_rank).
+    """
+    if solver == "low_rank":
+        return low_rank_propagation(
+            bases, alpha, seen=seen, kind=kind, temperature=temperature, self_loop=self_loop, rank=rank
+        )  # fmt: skip
+    P = neighbour_graph(
+        bases[order], seen=seen[order], kind=kind, temperature=temperature, topk=topk or len(bases), self_loop=self_loop
+    )  # fmt: skip
+    back = order.argsort().numpy()
+    return Neighbours(P[back][:, back], alpha, exact=exact)
