@@ -61,9 +61,7 @@ def main() -> None:
     from src.client.fedavg import FedAvgClient
 
     if missing := WANTED - set(signature(FedAvgClient.__init__).parameters):
-        raise Unsupported(
-            f"this FedAvgClient takes no {', '.join(sorted(missing))}; use a newer FL-bench"
-        )
+        raise Unsupported(f"this FedAvgClient takes no {', '.join(sorted(missing))}; use a newer FL-bench")
     parts = torch.arange(work.clients * work.examples).view(work.clients, -1).tolist()
     client = FedAvgClient(
         model=given.module(),

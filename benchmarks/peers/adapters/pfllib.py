@@ -1,7 +1,7 @@
 """PFLlib, from a user's checkout: its `FedAvg` server and `clientAVG`, without the evaluation.
 
-Written after the layout of its repository (`system/flcore/servers/serveravg.py` and so on) and not tried by us. Its data
-are files below `../dataset`, so it runs in a temporary folder with such a neighbour; the checkout stays as it is.
+Written after the layout of its repository (`system/flcore/servers/serveravg.py` and so on) and not tried by us. Its
+data are files below `../dataset`, so it runs in a temporary folder with such a neighbour; the checkout stays as it is.
 """
 
 from __future__ import annotations
