@@ -66,7 +66,8 @@ def test_a_round_beside_the_loops(tmp_path: Path) -> None:
         "--json", str(file),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    scores = {score["name"]: score for score in json.loads(file.read_text())["results"][0]["scores"]}
+    scores = json.loads(file.read_text())["works"]["mlp-10"]["scores"]
+    assert "| coterie |" in run("-m", "benchmarks.peers", "table", "--json", str(file)).stdout
     assert scores["pfllib"]["failure"].endswith("it has no system/flcore/servers/serveravg.py")
     assert scores["fluke"]["failure"].startswith("not installed")
     for name in ("coterie", "loop", "lean"):
