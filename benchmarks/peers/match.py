@@ -110,11 +110,15 @@ class Player:
                     total += process.memory_info().rss
         return total / 2**20
 
+    def dismiss(self) -> None:
+        """Let it end by itself: its commands are over."""
+        with suppress(OSError):
+            self._process.stdin.close()
+
     def end(self) -> None:
         """End it and everything that it started."""
         processes = self._processes()
-        with suppress(OSError):
-            self._process.stdin.close()
+        self.dismiss()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2 if len(processes) == 1 else 10)  # it may have children of its own to end
         with suppress(ProcessLookupError, PermissionError):
@@ -163,6 +167,8 @@ def play(
                 player.score.peak = player.peak()
             _attempt(player, lambda player: setattr(player.score, "loss", player.ask("loss")["loss"]))
     finally:
+        for player in players:
+            player.dismiss()
         for player in players:
             player.end()
     return scores
