@@ -1,0 +1,1 @@
+"""Programs that measure; each is described in README.md."""
