@@ -96,8 +96,10 @@ class Averaged:
             sums = self._sums.setdefault(name, {})
             for part, tensor in (own.tensors if isinstance(own, Models) else {"": own}).items():
                 if tensor.is_floating_point():
-                    share = torch.tensordot(weights.to(tensor.device), tensor.double(), dims=1)
-                    sums[part] = sums[part] + share if part in sums else share
+                    if part not in sums:
+                        sums[part] = torch.zeros(tensor.shape[1:], dtype=torch.float64, device=tensor.device)
+                    matrix = tensor.reshape(len(tensor), -1).double()
+                    sums[part].view(-1).addmv_(matrix.t(), weights.to(tensor.device))
                 else:
                     largest = tensor.amax(0)
                     sums[part] = torch.maximum(sums[part], largest) if part in sums else largest
