@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
-from coterie.training import Fitted, TrainingSettings, cross_entropy, fit, squared_error
+from coterie.training import Fitted, TrainingSettings, batch_gradient, cross_entropy, fit, squared_error
 from coterie.training.keys import client_keys
 
 SGD = TrainingSettings(epochs=3, batch_size=B, lr=0.1)
@@ -295,3 +295,23 @@ def test_cuda_gives_the_numbers_of_the_cpu(name: str, executor: str, settings: s
         assert fitted.models.device.type == device
         results.append(fitted.models)
     assert_same(results[0], results[1], rtol=0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("executor", ["stacked", "vmap", "loop"])
+def test_an_objective_may_know_all_rows(executor: str) -> None:
+    """A method's own loss may hold one number for each client, as a balanced softmax does."""
+    stack, data = stack_of("mlp", executor), ragged((4, 4, 4))
+    theta = stack.initial(0, 3, distinct=True)
+    factors = torch.tensor([[0.5], [1.0], [2.0]], dtype=stack.dtype)
+    inputs, targets = data.batch(torch.arange(12).view(3, 4))
+    weights = torch.full((3, 4), 0.25, dtype=stack.dtype)
+
+    def scaled(outputs: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(outputs, targets) * factors
+
+    names = theta.layout.parameters
+    ours = batch_gradient(stack, theta.tensors, names, inputs, targets, weights, scaled)
+    plain = batch_gradient(stack, theta.tensors, names, inputs, targets, weights, cross_entropy)
+    for name in names:
+        column = factors.view(3, *[1] * (plain[name].ndim - 1))
+        torch.testing.assert_close(ours[name], plain[name] * column, rtol=1e-10, atol=1e-12)

@@ -15,7 +15,7 @@ from coterie.models.dropout import step_keys
 from coterie.training.batches import BatchPlan
 from coterie.training.fused import FusedStep, Gradients
 from coterie.training.in_turn import fit_in_turn, gradient_in_turn
-from coterie.training.losses import Objective, slope_of
+from coterie.training.losses import OF_ANY_ROWS, Objective, slope_of
 from coterie.training.optimiser import Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
 
@@ -44,7 +44,7 @@ def batch_gradient(
 
     Rows are independent, so the gradient of the sum of the losses is the stack of the gradients.
     """
-    if stack.executor == "loop":
+    if stack.executor == "loop" and objective in OF_ANY_ROWS:
         return gradient_in_turn(
             stack, tensors, names, inputs, targets, weights, objective, train=train, sizes=sizes, keys=keys
         )

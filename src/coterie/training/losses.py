@@ -28,6 +28,10 @@ def negative_log_probability(probabilities: Tensor, targets: Tensor) -> Tensor:
     return -torch.log(chosen.clamp(min=torch.finfo(chosen.dtype).tiny))
 
 
+OF_ANY_ROWS: tuple[Objective, ...] = (cross_entropy, squared_error)
+"""Losses that may be asked for some of the rows only; a method's own may know all k of them."""
+
+
 def slope_of(objective: Objective, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """The gradient of the weighted losses by ``outputs: (k, B, C)``; the cross-entropy's is ``w (softmax(z) - y)``."""
     if objective is cross_entropy and outputs.ndim == 3:
