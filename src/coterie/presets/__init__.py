@@ -72,7 +72,10 @@ def find_preset(name: str) -> Preset:
         # A paper's prefix is easily forgotten: compare the last part of the name too.
         near = difflib.get_close_matches(plain, fitting, n=1)
         near = near or [full for full in fitting if full.rpartition("/")[2] == plain.rpartition("/")[2]]
-        hint = f"did you mean {near[0]}{colon}{size}?" if near else f"presets are {', '.join(presets)}."
+        if near and "/" not in plain:
+            near = [full for full in fitting if full.rpartition("/")[2] == near[0].rpartition("/")[2]]
+        proposed = " or ".join(f"{full}{colon}{size}" for full in near)
+        hint = f"did you mean {proposed}?" if near else f"presets are {', '.join(presets)}."
         raise CoterieError(f"there is no preset {name}: {hint}")
     return _preset(plain, presets[plain].read_text(encoding="utf-8"), size if colon else FULL)
 
