@@ -137,8 +137,7 @@ def low_rank_propagation(
     K = len(bases)
     known = torch.isfinite(bases).flatten(1).all(dim=1)
     givers, takers = (known & seen).nonzero().flatten(), (known & ~seen).nonzero().flatten()
-    graph = {"kind": kind, "temperature": temperature}
-    W = dense_weights(bases[givers], self_loop=self_loop, **graph)  # type: ignore[arg-type]
+    W = dense_weights(bases[givers], kind=kind, temperature=temperature, self_loop=self_loop)
     linked = _others(W) > 0
     if not bool(linked.all()):
         W = W[linked][:, linked]
@@ -146,7 +145,7 @@ def low_rank_propagation(
     towards = torch.zeros(len(takers), len(givers), dtype=W.dtype)
     for rows in _blocks(len(takers), len(givers)):
         similarity = subspace_similarity(bases[takers[rows]], bases[givers])
-        towards[rows] = similarity_graph(similarity, **graph).to(W.dtype)  # type: ignore[arg-type]
+        towards[rows] = similarity_graph(similarity, kind=kind, temperature=temperature).to(W.dtype)
     total = towards.sum(dim=1)
     takers, towards = takers[total > 0], towards[total > 0] / total[total > 0, None]
     return LowRank(K, alpha, givers[linked], left, right, givers, takers, towards, bound)

@@ -84,7 +84,7 @@ class Neighbours(Mixing):
             raise CoterieError(f"The propagation over a sparse graph needs a finite alpha of at least 0, got {alpha}.")
         self.P, self.alpha, self.exact = csr_array((0, 0)) if P is None else csr_array(P), alpha, exact
         self.residual = 0.0
-        self._systems: dict[torch.dtype, _System] = {}
+        self._systems: dict[torch.dtype, _System] = {}  # decomposed when they are first needed
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -129,9 +129,9 @@ class Neighbours(Mixing):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what ``state_dict`` gave."""
         values, columns, starts = (state[name].cpu().numpy() for name in ("values", "columns", "starts"))
-        P = csr_array((values, columns, starts), shape=(state["clients"], state["clients"]))
-        self.__init__(P, state["alpha"], exact=state["exact"])  # type: ignore[misc]
-        self.residual = state["residual"]
+        self.P = csr_array((values, columns, starts), shape=(state["clients"], state["clients"]))
+        self.alpha, self.exact, self.residual = state["alpha"], state["exact"], state["residual"]
+        self._systems = {}
 
     def _rates(self) -> csr_array:
         """How strongly each client listens to each other, ``(K, K)`` without a diagonal."""
