@@ -109,7 +109,7 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
     observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, simulation.resolved))
     diverged = False
     try:
-        if not _advance(experiment, job, simulation, directory, observer):
+        if not _advance(experiment, job, simulation, directory, observer, begun=resumed):
             return False
     except Diverged as error:
         diverged = True
@@ -132,12 +132,21 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
 
 
 def _advance(
-    experiment: Experiment, job: Job, simulation: Simulation, directory: RunDirectory, observer: Observer
+    experiment: Experiment,
+    job: Job,
+    simulation: Simulation,
+    directory: RunDirectory,
+    observer: Observer,
+    *,
+    begun: bool,
 ) -> bool:
-    """The remaining rounds, with checkpoints; whether the last one was reached."""
+    """The remaining rounds, with checkpoints; whether the last one was reached.
+
+    What was ``begun`` has its report of round 0, even where it was stopped right after that.
+    """
     path = directory.checkpoint(*job.key)
     saved, last = time.monotonic(), simulation.round
-    stop = simulation.round == 0 and observer.noted(job, simulation.initial_report())
+    stop = not begun and observer.noted(job, simulation.initial_report())
     while not simulation.finished:
         if not stop:
             report = _next_round(simulation)
