@@ -66,7 +66,7 @@ def test_beyond_the_threshold_no_matrix_of_all_pairs_is_kept(
     run(sim)
     assert isinstance(sim.server.propagation, LowRank if solver == "low_rank" else Neighbours)
     assert sim.relations() == {}
-    assert "similarity" not in sim._store.values
+    assert sim.server.similarity is None
     (note,) = sim.algorithm.notes(sim.server).items()
     assert note[0] == {"low_rank": "propagation_bound", "sparse": "propagation_residual"}[solver]
     assert 0 <= note[1] < 1e-12

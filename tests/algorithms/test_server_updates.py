@@ -210,8 +210,13 @@ def test_fedora_keeps_the_last_upload_of_absent_clients() -> None:
         return 0.5 * torch.linalg.inv(torch.eye(3, dtype=torch.float64) - 0.5 * P)
 
     known = propagation([1.0, 1.0, 0.0])
-    torch.testing.assert_close(sim.server.propagation[:2], known[:2], rtol=1e-6, atol=1e-7)
-    former = sim.server.theta.flat()
+    torch.testing.assert_close(sim.server.propagation, known[:2, :2], rtol=1e-6, atol=1e-7)
+    among_all = torch.eye(3, dtype=torch.float64)  # who was not met keeps what it has
+    among_all[:2, :2] = known[:2, :2]
+    torch.testing.assert_close(
+        torch.from_numpy(sim.relations()["propagation"]), among_all.float(), rtol=1e-6, atol=1e-7
+    )
+    former = torch.cat([sim.server.theta.flat(), torch.zeros(1, 2)])  # theta^0 of the client that was not met
     sim.advance()
     received = sim.calls[-1].received["theta_hat"].flat()  # the latecomer has a row at once
     torch.testing.assert_close(received, (known @ former)[1:], rtol=1e-6, atol=1e-6)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Anchored, Answers, Claims, Limit, Predictor, Server, Site, option, register
+from coterie.contract import (
+    Acquaintances,
+    Algorithm,
+    Anchored,
+    Answers,
+    Claims,
+    Limit,
+    Predictor,
+    Server,
+    Site,
+    option,
+    register,
+)
 from coterie.errors import CoterieError
 from coterie.models import Models
+from coterie.models.rows import stack_rows
 from coterie.relations import (
     FOR_MANY,
     cosines,
@@ -20,7 +33,7 @@ from coterie.relations import (
     no_propagation,
     parameter_similarity,
     principal_subspace,
-    propagate_iteratively,
+    propagation_among_few,
     propagation_among_many,
     propagation_matrix,
     random_similarity,
@@ -77,7 +90,7 @@ class Fedora(Algorithm):
         "The gain ΔL is a difference of mean validation losses; the released program sums them over batches.",
         "λₖ is capped at 0.5 / η, so that no step overshoots.",
         "A client without validation data uses its training loss.",
-        "With partial participation the server keeps every client's last upload, and leaves out who was never seen.",
+        "With partial participation the server keeps every client's last upload; the graph is of clients met so far.",
         "A newcomer's model is the minimiser without a data term of its own; the paper's way is attach: literal.",
     )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -182,67 +195,69 @@ class Fedora(Algorithm):
 
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
-        """theta and th^ (K x d) start at theta^0; no client has uploaded yet."""
-        server.theta, server.theta_hat = server.initial_models(), server.initial_models()
-        server.seen = torch.zeros(server.K, dtype=torch.bool)
-        server.basis = server.features = None
+        """Nobody has been met: theta and th^ have a row for each client who has, and the graph is theirs."""
+        server.met, server.seen = Acquaintances(server.K), torch.zeros(server.K, dtype=torch.bool)
+        server.theta = server.theta_hat = server.initial_model()[:0]
+        server.basis = server.features = server.similarity = None
         if self.how(server.K) in FOR_MANY:
             server.propagation = no_propagation(self.how(server.K))
-            return
-        server.similarity = torch.full((server.K, server.K), float("nan"), dtype=torch.float64)
-        if self.similarity == "random":
-            server.similarity = random_similarity(server.K, torch.Generator().manual_seed(server.seed))
 
     def welcome(self, server: Server, clients: Tensor) -> None:
         """Collect the newcomers' subspaces once; w_kk' is the sum of the singular values of U_k'^T U_k (Eq. 4, 5)."""
         if self.similarity != "data":
+            self.meet(server, clients)
             return
         up = server.ask(self.describe, clients)
-        server.basis = _noted(server.basis, server.K, up)
+        self.meet(server, up.clients)
+        server.basis = server.met.noted(server.basis, up.clients, up.basis)
         if server.unlabelled_newcomers:
-            server.features = _noted(server.features, server.K, server.ask(self.outline, up.clients))
-        if self.how(server.K) not in FOR_MANY:
-            server.similarity = subspace_similarity(server.basis)
+            outlines = server.ask(self.outline, up.clients)
+            server.features = server.met.noted(server.features, outlines.clients, outlines.basis)
+        server.similarity = None if self.how(len(server.met)) in FOR_MANY else subspace_similarity(server.basis)
         if bool(server.seen.any()):  # latecomers begin with what the others have learnt
             self.connect(server)
-            server.theta_hat[up.clients] = server.theta.mixed(server.propagation[up.clients])
+            rows = server.met.row(up.clients)
+            server.theta_hat[rows] = server.theta.mixed(server.propagation[rows])
+
+    def meet(self, server: Server, clients: Tensor) -> None:
+        """Those who are new begin with theta^0."""
+        first = server.initial_models(len(server.met.add(clients)))
+        server.theta, server.theta_hat = stack_rows([server.theta, first]), stack_rows([server.theta_hat, first])
+        if self.similarity == "random":
+            server.similarity = _drawn(server)
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """Send th^_k, collect theta_k, propagate (Eq. 6)."""
-        up = server.ask(self.local_update, cohort, theta_hat=server.theta_hat[cohort])
+        here = server.met.among(cohort)
+        up = server.ask(self.local_update, here, theta_hat=server.theta_hat[server.met.row(here)])
         self.relate(server, up)
-        server.theta[up.clients] = up.theta
+        server.theta[server.met.row(up.clients)] = up.theta
         server.theta.mixed(server.propagation, out=server.theta_hat)
 
     def relate(self, server: Server, up: Answers) -> None:
         """Recompute A where the graph has changed: new uploaders, or a similarity of the models themselves."""
-        known = bool(server.seen[up.clients].all())
+        known, rows = bool(server.seen[up.clients].all()), server.met.row(up.clients)
         server.seen[up.clients] = True
         if known and self.similarity in ("data", "random"):
             return
-        if self.similarity == "parameters":
-            server.similarity[_pairs(up)] = parameter_similarity(squared_distances(t for _, t in up.theta.parameters()))
-        elif self.similarity == "gradients":
-            moved = up.theta - server.theta[up.clients]
-            server.similarity[_pairs(up)] = gradient_similarity(cosines(t for _, t in moved.parameters()))
+        if self.similarity in ("parameters", "gradients"):
+            among = _likeness(self.similarity, up.theta, server.theta[rows])
+            server.similarity = _with(server.similarity, len(server.met), rows, among)
         self.connect(server)
 
     def connect(self, server: Server) -> None:
         """A from the similarities; clients that have not uploaded yet pass nothing on."""
-        by_name, alpha = _by_name(server), float(self.alpha or 0.0)
-        if self.how(server.K) in FOR_MANY:
+        by_name, alpha, how = server.met.by_name(server.names), float(self.alpha or 0.0), self.how(len(server.met))
+        seen = server.seen[server.met.clients]
+        if how in FOR_MANY:
             server.propagation = propagation_among_many(
-                self.how(server.K), server.basis, alpha, seen=server.seen, order=by_name, topk=self.topk,
+                how, server.basis, alpha, seen=seen, order=by_name, topk=self.topk,
                 self_loop=bool(self.self_loop), exact=self.exact, rank=self.eigenvectors, **self.weights,
             )  # fmt: skip
             return
-        W = self.graph(server.similarity[by_name][:, by_name], server.seen[by_name], bool(self.self_loop))
-        back = by_name.argsort()
-        P = row_stochastic(W)[back][:, back]
-        if self.solver == "iterative":
-            server.propagation = propagate_iteratively(P, torch.eye(server.K, dtype=torch.float64), alpha)
-        else:
-            server.propagation = propagation_matrix(P, alpha, exact=self.exact)
+        W = self.graph(server.similarity[_pairs(by_name)], seen[by_name], bool(self.self_loop))
+        P = row_stochastic(W)[_pairs(by_name.argsort())]
+        server.propagation = propagation_among_few(self.solver, P, alpha, exact=self.exact)
 
     def graph(self, similarity: Tensor, seen: Tensor, self_loop: bool) -> Tensor:
         """The weights w_kk' that count, ``(m, K)``; ``seen: (K,)`` have a model to give."""
@@ -276,14 +291,14 @@ class Fedora(Algorithm):
         if not bool(server.seen.any()):
             raise CoterieError("fedora: no member has uploaded a model yet, so there is nothing to receive")
         up = server.ask(self.describe if labelled else self.outline, clients)
-        order = _by_name(server)
+        order, seen = server.met.by_name(server.names), server.seen[server.met.clients]
         towards = subspace_similarity(up.basis, server.basis if labelled else server.features)[:, order]
         back = order.argsort()
         if not labelled or self.attach == "one_sided":
-            P = row_stochastic(self.graph(towards, server.seen[order], True), fallback="uniform")
+            P = row_stochastic(self.graph(towards, seen[order], True), fallback="uniform")
             return {"theta": server.theta_hat.mixed(P[:, back])}
         alone = server.ask(self.first_model, up.clients)
-        among, seen = server.similarity[order][:, order], torch.cat([server.seen[order], torch.tensor([True])])
+        among, seen = server.similarity[_pairs(order)], torch.cat([seen[order], torch.tensor([True])])
         graphs = [
             self.graph(with_newcomer(among, row, float(self.rank)), seen, bool(self.self_loop)) for row in towards
         ]
@@ -293,16 +308,22 @@ class Fedora(Algorithm):
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of.
 
-        Nothing where the solver is ``low_rank`` or ``sparse``, which exist so that no such matrix has to.
+        Nothing beyond the number of clients for which the solver is ``low_rank`` or ``sparse``: they exist so that no
+        such matrix has to.
         """
-        if self.how(server.K) in FOR_MANY:
+        if self.how(server.K) in FOR_MANY or len(server.met) == 0:
             return {}
-        known = {"similarity": server.similarity}
-        return {**known, "propagation": server.propagation} if bool(server.seen.any()) else known
+        unknown, own = torch.full((server.K, server.K), nan).double(), torch.eye(server.K).double()
+        known = (
+            {"similarity": server.met.among_all(server.similarity, unknown)} if server.similarity is not None else {}
+        )
+        if not bool(server.seen.any()):
+            return known
+        return {**known, "propagation": server.met.among_all(server.propagation, own)}
 
     def notes(self, server: Server) -> Mapping[str, float]:
         """How far th^ may be off: the bound of ``low_rank``, the residual of ``sparse``."""
-        how = self.how(server.K)
+        how = self.how(len(server.met))
         if how == "low_rank":
             return {"propagation_bound": server.propagation.bound}
         return {"propagation_residual": server.propagation.residual} if how == "sparse" else {}
@@ -367,17 +388,26 @@ class Fedora(Algorithm):
         return torch.where(gain > self.epsilon, gain, self.epsilon)  # NaN compares false
 
 
-def _pairs(up: Answers) -> tuple[Tensor, Tensor]:
-    return up.clients.unsqueeze(1), up.clients.unsqueeze(0)
+def _pairs(clients: Tensor) -> tuple[Tensor, Tensor]:
+    return clients.unsqueeze(1), clients.unsqueeze(0)
 
 
-def _by_name(server: Server) -> Tensor:
-    """The clients in the order of their names, by which ties go, ``(K,)``."""
-    return torch.tensor(sorted(range(server.K), key=server.names.__getitem__))
+def _drawn(server: Server) -> Tensor:
+    """Similarities of those who were met, from the seed and whoever they are, ``(m, m)``."""
+    return random_similarity(server.K, torch.Generator().manual_seed(server.seed))[_pairs(server.met.clients)]
 
 
-def _noted(bases: Tensor | None, K: int, up: Answers) -> Tensor:
-    """Bases ``(K, d_in, p)`` with what just arrived; NaN where nobody has answered."""
-    known = torch.full((K, *up.basis.shape[1:]), float("nan"), dtype=up.basis.dtype) if bases is None else bases
-    known[up.clients] = up.basis
-    return known
+def _likeness(what: str, theta: Models, former: Models) -> Tensor:
+    """Similarities of ``theta: (k,)`` or of the way that they came from ``former: (k,)``, ``(k, k)``."""
+    if what == "parameters":
+        return parameter_similarity(squared_distances(tensor for _, tensor in theta.parameters()))
+    return gradient_similarity(cosines(tensor for _, tensor in (theta - former).parameters()))
+
+
+def _with(similarity: Tensor | None, m: int, rows: Tensor, among: Tensor) -> Tensor:
+    """Similarities of m clients, ``(m, m)``, with those ``among: (k, k)`` some rows; NaN where they are not known."""
+    whole = torch.full((m, m), float("nan"), dtype=torch.float64)
+    if similarity is not None:
+        whole[: len(similarity), : len(similarity)] = similarity
+    whole[_pairs(rows)] = among
+    return whole

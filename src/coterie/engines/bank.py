@@ -18,11 +18,13 @@ from torch import Tensor
 
 from coterie.contract.payload import empty_like
 from coterie.contract.state import storages
+from coterie.engines.room import OnDisk, Room
 from coterie.errors import CoterieError
 from coterie.models import Models
 from coterie.models.rows import contiguous, finite_rows
 
 Rows = Models | Tensor | list[str]
+Stored = Rows | OnDisk
 ANSWERED = -1  # the writer of rows that have become answers
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
@@ -33,7 +35,8 @@ class Column:
 
     K: int
     default: Models | None = None
-    rows: Rows | None = None
+    rows: Stored | None = None
+    room: Room = field(default_factory=Room)
     own: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
     def __post_init__(self) -> None:
@@ -50,13 +53,16 @@ class Column:
         if not bool(own.any()):
             return self.default.repeat(len(clients))
         values = self.default.repeat(len(clients)).clone()
-        assert isinstance(self.rows, Models)
-        values[own.nonzero().flatten()] = self.rows[clients[own]]
+        written = take(self.rows, clients[own]) if self.rows is not None else None
+        assert isinstance(written, Models)
+        values[own.nonzero().flatten()] = written
         return values
 
     @property
     def example(self) -> Rows | None:
         """Rows that show what the attribute holds, if it holds anything."""
+        if isinstance(self.rows, OnDisk):
+            return self.rows.like
         return self.default if self.rows is None else self.rows
 
     def write(self, clients: Tensor, values: Rows) -> None:
@@ -64,7 +70,8 @@ class Column:
         if isinstance(values, Models) and values.common and self._is_default(values) and not self.own[clients].any():
             return
         if self.rows is None:
-            self.rows = _storage(values, self.K)
+            whole = len(clients) == self.K
+            self.rows = _storage(values, self.K) if whole else self.room.rows(values, self.K)
         put(self.rows, clients, values)
         self.own[clients] = True
 
@@ -115,15 +122,22 @@ class Stage:
 class SiteBank:
     """The state of all clients."""
 
-    def __init__(self, K: int, theta: Models) -> None:
+    def __init__(self, K: int, theta: Models, room: Room | None = None) -> None:
         self.K = K
-        self.columns: dict[str, Column] = {"theta": Column(K, default=theta)}
+        self.room = room or Room()
+        self.columns: dict[str, Column] = {}
+        self.column("theta", default=theta)
         self.shapes: dict[str, Any] = {}  # attribute -> nesting of dicts and lists, leaves are column names
         self.started = torch.zeros(K, dtype=torch.bool)
         self.starting = torch.zeros(K, dtype=torch.bool)  # started in this round, if it goes well
         self._stages: dict[str, Stage] = {}
         self._calls = count(1)
         self._lock = RLock()  # worker threads stage rows of different clients
+
+    def column(self, leaf: str, default: Models | None = None) -> Column:
+        """A new attribute, with a row for those who have none of their own."""
+        self.columns[leaf] = Column(self.K, default, room=self.room)
+        return self.columns[leaf]
 
     # --- a site's view -------------------------------------------------------------------------------------------
     def new_call(self) -> int:
@@ -260,7 +274,7 @@ class SiteBank:
         self.starting[:] = False
 
     def _commit_stage(self, leaf: str, stage: Stage, answered: Tensor) -> None:
-        column = self.columns.setdefault(leaf, Column(self.K))
+        column = self.columns.get(leaf) or self.column(leaf)
         good = stage.written & answered[stage.clients]
         identity = len(stage.clients) == self.K and bool((stage.clients == torch.arange(self.K)).all())
         if identity and bool(good.all()) and not (isinstance(stage.rows, Models) and stage.rows.common and self.K > 1):
@@ -271,14 +285,14 @@ class SiteBank:
             column.write(stage.clients[slots], take(stage.rows, slots))
 
 
-def take(rows: Rows, index: Tensor) -> Rows:
+def take(rows: Stored, index: Tensor) -> Rows:
     """Rows by number, seen and not copied where they lie together."""
     if isinstance(rows, list):
         return [rows[int(i)] for i in index]
     return rows[contiguous(index)]
 
 
-def put(rows: Rows, index: Tensor, values: Rows) -> None:
+def put(rows: Stored, index: Tensor, values: Rows) -> None:
     """Overwrite rows by number."""
     if isinstance(rows, list):
         for position, i in enumerate(index):

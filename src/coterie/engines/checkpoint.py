@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Predictor
-from coterie.engines.bank import Column
+from coterie.engines.bank import take
+from coterie.engines.room import OnDisk
 from coterie.errors import CoterieError
 from coterie.models import Layout, Models
 from coterie.models.rows import NOTHING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from coterie.engines.simulation import Simulation
 
 FORMAT = 1
+IN_MEMORY = 2**30
+"""Bytes of a checkpoint up to which it is read as a whole."""
 _MODELS = "__models__"
 _OBJECT = "__state_dict__"
 
@@ -75,13 +78,11 @@ def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
     restore_server(engine._store.values, state["server"], layout)
     engine.bank.columns = {}
     for leaf, saved in state["bank"].items():
-        column = Column(engine.K, default=unpack(saved["default"], layout), own=saved["own"])
+        column = engine.bank.column(leaf, unpack(saved["default"], layout))
         rows = unpack(saved["rows"], layout)
         if rows is not None:
-            column.own = torch.zeros(engine.K, dtype=torch.bool)
             column.write(saved["own"].nonzero().flatten(), rows)
-            column.own = saved["own"]
-        engine.bank.columns[leaf] = column
+        column.own = saved["own"]
     engine.bank.shapes = dict(state["shapes"])
     engine.bank.started, engine.welcomed = state["started"], state["welcomed"]
     engine.ledger.load_state_dict(state["ledger"])
@@ -155,7 +156,8 @@ def read(
         with ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch itself does not compare checksums
                 raise BadZipFile("wrong checksum")
-        return torch.load(path, map_location=device, weights_only=True, mmap=False)
+        large = path.stat().st_size > IN_MEMORY  # then it is read where it is needed
+        return torch.load(path, map_location=device, weights_only=True, mmap=large and str(device) == "cpu")
     except FileNotFoundError as error:
         raise CoterieError(f"there is no {what.removeprefix('the ')} {path}; {missing}") from error
     except PermissionError as error:
@@ -215,7 +217,5 @@ def unpack(value: Any, layout: Layout, *, owned: bool = False) -> Any:
 def _own_rows(column: Column) -> Any:
     if column.rows is None or not bool(column.own.any()):
         return None
-    index = column.own.nonzero().flatten()
-    if isinstance(column.rows, list):
-        return [column.rows[int(i)] for i in index]
-    return column.rows if bool(column.own.all()) else column.rows[index]
+    own = column.own.nonzero().flatten()
+    return column.rows.gathered(own) if isinstance(column.rows, OnDisk) else take(column.rows, own)

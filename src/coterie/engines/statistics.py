@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Site
-from coterie.engines.bank import Column, SiteBank
+from coterie.engines.bank import SiteBank
 from coterie.models import Models
 
 _OWN = "own buffers"  # no attribute of a site can have this name
@@ -30,7 +30,7 @@ class Statistics:
         self._active = bool(layout.buffers) and layout.policy != "average"
         self._local = self._active and layout.policy == "local"
         if self._local:
-            bank.columns[_OWN] = Column(bank.K, default=self._initial)
+            bank.column(_OWN, default=self._initial)
 
     def arrive(self, site: Site, values: Mapping[str, Any]) -> dict[str, Any]:
         """What the clients see of ``values``."""

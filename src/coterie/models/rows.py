@@ -456,6 +456,7 @@ def finite_rows(tensor: Tensor) -> Tensor:
 
 def stack_rows(parts: Sequence[Models]) -> Models:
     """Stacks below one another; one common row shared by all parts stays stored once."""
+    parts = [part for part in parts if len(part)] or list(parts[:1])
     first = parts[0]
     if len(parts) == 1:
         return first

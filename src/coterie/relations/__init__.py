@@ -15,7 +15,7 @@ from coterie.relations.clusters import (
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.laplacian import covariance_step, gram, laplacian_step, largest_degree, task_covariance
 from coterie.relations.low_rank import LowRank, low_rank_factors, low_rank_propagation
-from coterie.relations.many import FOR_MANY, no_propagation, propagation_among_many, solver_for
+from coterie.relations.many import FOR_MANY, no_propagation, propagation_among_few, propagation_among_many, solver_for
 from coterie.relations.mixing import adam, benefits, positive_shares, softmax_slope
 from coterie.relations.neighbours import Neighbours, neighbour_graph
 from coterie.relations.newcomers import with_newcomer
@@ -70,6 +70,7 @@ __all__ = [
     "posterior",
     "principal_subspace",
     "propagate_iteratively",
+    "propagation_among_few",
     "propagation_among_many",
     "propagation_matrix",
     "random_similarity",

@@ -1,4 +1,4 @@
-"""Propagation among many clients, without a K x K matrix: which way, and what each needs.
+"""Propagation among few and among many clients, these without a K x K matrix: which way, and what each needs.
 
 Source: Wu, Bao, Ainsworth, He, "Personalized Federated Learning with Parameter Propagation", KDD 2023
 (FEDORA), Equation 6.
@@ -6,10 +6,12 @@ Source: Wu, Bao, Ainsworth, He, "Personalized Federated Learning with Parameter 
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from coterie.relations.low_rank import LowRank, low_rank_propagation
 from coterie.relations.neighbours import Neighbours, neighbour_graph
+from coterie.relations.propagation import propagate_iteratively, propagation_matrix
 
 MANY = 3000
 """Up to so many clients the closed form is the solver; a K x K matrix takes 72 MB there."""
@@ -36,6 +38,13 @@ def solver_for(clients: int, topk: int | None, *, symmetric: bool) -> str:
 def no_propagation(solver: str) -> LowRank | Neighbours:
     """What a server holds before its graph is known, and a checkpoint's state is put into."""
     return LowRank() if solver == "low_rank" else Neighbours()
+
+
+def propagation_among_few(solver: str, P: Tensor, alpha: float, *, exact: bool) -> Tensor:
+    """The propagation as a matrix ``(K, K)``, for ``P: (K, K)``: by iteration where the solver says so."""
+    if solver == "iterative":
+        return propagate_iteratively(P, torch.eye(len(P), dtype=P.dtype), alpha)
+    return propagation_matrix(P, alpha, exact=exact)
 
 
 def propagation_among_many(
