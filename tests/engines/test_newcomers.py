@@ -45,6 +45,10 @@ def admission(
     return Admission(state or Trained.of(sim), newcomers, sim.algorithm, model, Settings(**{**defaults, **settings}))
 
 
+def site_of(coming: Admission, count: int = 3) -> Site:
+    return coming.sites.site(torch.arange(count), torch.arange(count), coming.round)
+
+
 def admit(
     sim: Simulation, newcomers: Federation = NEWCOMERS, *, labelled: bool = True, epochs: int = 3, **settings: Any
 ) -> Admitted:
@@ -155,7 +159,7 @@ def test_epoch_by_epoch_is_one_training(momentum: float) -> None:
     training = replace(FULL_BATCH, momentum=momentum, weight_decay=0.01, lr=0.05)
     sim = trained("fedavg", training=training)
     came = admit(sim, epochs=3, training=training)
-    site = admission(sim, training=replace(training, epochs=3))._site(torch.arange(3), torch.arange(3))
+    site = site_of(admission(sim, training=replace(training, epochs=3)))
     whole = site.fit(sim.server.w.repeat(3), epochs=3).models
     torch.testing.assert_close(came.models.flat(), whole.flat(), rtol=0, atol=1e-12)
 
@@ -216,7 +220,7 @@ def test_fedora_literal_by_hand() -> None:
     units = torch.tensor([*inputs, [1.0, 0.0]], dtype=torch.float64)
     A = propagation_matrix(row_stochastic(units @ units.T), 1.0)
     coming = admission(sim, newcomer, LINEAR, training=FULL_BATCH)
-    alone = coming._site(torch.tensor([0]), torch.tensor([0])).fit(coming.stack.initial(coming.initial_seed, 1)).models
+    alone = site_of(coming, 1).fit(coming.stack.initial(coming.initial_seed, 1)).models
     came = coming.admit(labelled=True, epochs=0)
     assert came is not None
     expected = A[-1, :3] @ sim.server.theta.flat() + A[-1, 3] * alone.flat()[0]
@@ -242,7 +246,7 @@ def test_fedora_newcomers_are_pulled_by_a_fresh_lambda() -> None:
     algorithm = make_algorithm("fedora", "paper", lambda_rule="constant", lambda_=1.5)
     sim = trained(algorithm, training=FULL_BATCH)
     came = admit(sim, epochs=4, training=FULL_BATCH)
-    site = admission(sim, training=FULL_BATCH)._site(torch.arange(3), torch.arange(3))
+    site = site_of(admission(sim, training=FULL_BATCH))
     start = admit(sim, epochs=0, training=FULL_BATCH).models
     by_hand = site.fit(start, epochs=4, anchor=start, strength=3.0).models
     torch.testing.assert_close(came.models.flat(), by_hand.flat(), rtol=0, atol=1e-12)
@@ -260,7 +264,7 @@ def test_feddwa_mixes_the_members_and_itself_by_closeness_to_its_guidance(topk: 
     unlabelled = admit(sim, labelled=False)
     torch.testing.assert_close(unlabelled.models.flat(), mean.flat().expand(3, -1), rtol=0, atol=1e-12)
     came = admit(sim, epochs=0)
-    site = admission(sim)._site(torch.arange(3), torch.arange(3))
+    site = site_of(admission(sim))
     answer = sim.algorithm.local_update(site, w=mean.repeat(3))
     for i in range(3):
         candidates = torch.cat([sim.server.w.flat(), answer["w"].flat()[i : i + 1]])

@@ -176,7 +176,7 @@ def test_when_every_client_fails_the_run_has_diverged(name: str) -> None:
     sim = simulation(FEDERATION, name, rounds=3)
     sim.advance()
     before = saved(sim)
-    sim.federation = broken([0, 1, 2, 3, 4])
+    sim.sites.federation = broken([0, 1, 2, 3, 4])
     with pytest.raises(Diverged, match=rf"{name}, round 2, client client-0.*lower training\.lr"):
         sim.advance()
     assert same(saved(sim)["bank"], before["bank"])

@@ -12,13 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.contract import Algorithm, Predictor, Site
+from coterie.contract import Algorithm, Predictor
+from coterie.contract.payload import weigh
 from coterie.engines import checkpoint
-from coterie.engines.base import Failure, NobodyAnswered
+from coterie.engines.base import Failure, NobodyAnswered, owners
 from coterie.engines.ledger import Ledger
 from coterie.engines.predict import measure
 from coterie.engines.settings import Settings
-from coterie.engines.simulation import Simulation, between_peers
+from coterie.engines.simulation import Simulation
+from coterie.engines.sites import Sizes
 from coterie.engines.snapshot import Snapshot
 from coterie.engines.trained import Trained
 from coterie.errors import CoterieError
@@ -68,8 +70,7 @@ class Admission(Simulation):
         self._members = len(trained.names)
         self.ledger = Ledger((*trained.names, *self.names))
         self.round = trained.round
-        self.context = replace(self.context, roster=self._members)
-        self._labelled = True
+        self.sites.context = replace(self.sites.context, roster=self._members)
 
     def _serve(self) -> None:
         """The server as the members' last round has left it."""
@@ -94,7 +95,8 @@ class Admission(Simulation):
         CoterieError
             The method cannot take them in as it was trained; the message says what is missing.
         """
-        self._labelled, self._phase, epochs = labelled, "newcomer", epochs if labelled else 0
+        self.sites.federation = self.federation if labelled else _unlabelled(self.federation)
+        self._phase, epochs = "newcomer", epochs if labelled else 0
         self.ledger, self._failures = Ledger((*self._server.names, *self.names)), []
         self._failed = torch.zeros(self.K, dtype=torch.bool)
         self.bank.discard()
@@ -121,14 +123,16 @@ class Admission(Simulation):
     ) -> tuple[dict[str, NDArray[np.float64]], Predictor]:
         """Test metrics ``(epochs + 1, K)``, and what the newcomers ``here: (a,)`` predict with at the end."""
 
+        sites = self.sites
+
         def live(rows: Tensor) -> tuple[Tensor, dict[str, Any], list[dict[str, Tensor]], Predictor]:
-            arrived = self._arrived(received, rows, len(here))
-            self._start(here[rows], here)
-            site, curve = self._site(here[rows], here), list[dict[str, Tensor]]()
+            arrived = sites.arrived(received, rows, len(here))
+            sites.start(here[rows], here, self.round)
+            site, curve = sites.site(here[rows], here, self.round), list[dict[str, Tensor]]()
             test = self.federation.test.select(here[rows].tolist())
             predictor: Predictor | None = None
             with self._no_exit():
-                for following in self.algorithm.newcomer(site, epochs, **self.statistics.arrive(site, arrived)):
+                for following in self.algorithm.newcomer(site, epochs, **sites.statistics.arrive(site, arrived)):
                     if following is predictor:  # nothing was learnt meanwhile
                         curve.append(curve[-1])
                         continue
@@ -145,10 +149,9 @@ class Admission(Simulation):
         values: dict[str, NDArray[np.float64]] = {}
         final = Snapshot(len(here))
         parts: list[tuple[Sequence[int], Predictor]] = []
-        for rows, arrived, curve, predictor in self.workers.map(live, self._chunks(torch.arange(len(here)))):
+        for rows, arrived, curve, predictor in sites.workers.map(live, sites.chunks(torch.arange(len(here)))):
             for name, value in arrived.items():
-                sent = received[name]
-                self._book("down", here[rows], value, sent.index[rows] if between_peers(sent) else None)
+                self._book("down", here[rows], weigh(value, len(value)), owners(received[name], rows))
             for epoch, measured in enumerate(curve):
                 for name, value in measured.items():
                     table = values.setdefault(name, np.full((epochs + 1, self.K), np.nan))
@@ -180,16 +183,9 @@ class Admission(Simulation):
         return tuple(self._failures)
 
     # --- how newcomers differ from clients -----------------------------------------------------------------------
-    def _site(self, clients: Tensor, asked: Tensor) -> Site:
-        """Newcomers without labels show their inputs only."""
-        site = super()._site(clients, asked)
-        if not self._labelled:
-            site.train, site.validation = without_labels(site.train), without_labels(site.validation)
-        return site
-
-    def _book(self, direction: str, clients: Tensor, value: Models | Tensor, peers: Tensor | None) -> None:
+    def _book(self, direction: str, clients: Tensor, sizes: Sizes, peers: Tensor | None) -> None:
         """Newcomers stand behind the members in the ledger."""
-        super()._book(direction, clients + self._members, value, peers)
+        super()._book(direction, clients + self._members, sizes, peers)
 
     def _traffic(self) -> dict[str, NDArray[np.int64]]:
         """What the newcomers received and sent, ``(K,)`` bytes."""
@@ -205,6 +201,12 @@ def _where_finite(predictor: Predictor, measured: Mapping[str, Tensor]) -> dict[
     for value in measured.values():
         good &= value.isfinite()
     return {name: torch.where(good, value, torch.nan) for name, value in measured.items()}
+
+
+def _unlabelled(federation: Federation) -> Federation:
+    """Clients that show the methods their inputs only."""
+    train, validation = without_labels(federation.train), without_labels(federation.validation)
+    return replace(federation, train=train, validation=validation)
 
 
 def without_labels(data: ClientData) -> ClientData:

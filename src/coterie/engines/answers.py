@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,21 +11,6 @@ from torch import Tensor
 from coterie.contract.payload import Value, empty_like
 from coterie.engines.bank import SiteBank, put, take
 from coterie.models import Models
-
-
-class Gathering(Protocol):
-    """Takes the answers of one chunk after the other."""
-
-    count: int
-
-    def add(self, returned: Mapping[str, Value], rows: Tensor, here: Tensor, good: Tensor) -> None:
-        """Add the answers of clients ``here: (k,)``, at positions ``rows`` of the asked ones, where ``good``."""
-
-    def clients(self) -> Tensor:
-        """Who answered."""
-
-    def values(self) -> dict[str, Any]:
-        """What they answered."""
 
 
 class Collected:
@@ -42,7 +27,7 @@ class Collected:
         self._alias: dict[str, str] = {}
 
     def add(self, returned: Mapping[str, Value], rows: Tensor, here: Tensor, good: Tensor) -> None:
-        """Add the answers of one chunk."""
+        """Add the answers of clients ``here: (k,)``, at positions ``rows`` of the asked ones, where ``good``."""
         slots = torch.arange(self.count, self.count + int(good.sum()))
         for name, value in returned.items():
             leaf = self._bank.same_storage(value, here)
@@ -59,13 +44,9 @@ class Collected:
         self._clients.append(here[good])
         self.count += len(slots)
 
-    def clients(self) -> Tensor:
-        """Who answered, ``(a,)``."""
-        return torch.cat(self._clients)
-
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Value]:
         """The stacked answers, one row for each client that answered."""
-        clients = self.clients()
+        clients = torch.cat(self._clients)
         stacked: dict[str, Any] = {name: take(room, torch.arange(self.count)) for name, room in self._room.items()}
         for name, leaf in self._alias.items():
             stacked[name] = self._bank.answers(leaf, clients)
@@ -78,13 +59,12 @@ class Averaged:
     def __init__(self, weights: Tensor) -> None:
         self.count = 0
         self._weights = weights.double().cpu()
-        self._clients: list[Tensor] = []
         self._total = 0.0
         self._sums: dict[str, dict[str, Tensor]] = {}
         self._like: dict[str, Value] = {}
 
     def add(self, returned: Mapping[str, Value], rows: Tensor, here: Tensor, good: Tensor) -> None:
-        """Add the answers of one chunk."""
+        """Add the answers of clients at positions ``rows: (k,)`` of the asked ones, where ``good``."""
         chosen = good.nonzero().flatten()
         if len(chosen) == 0:
             return
@@ -103,15 +83,25 @@ class Averaged:
                 else:
                     largest = tensor.amax(0)
                     sums[part] = torch.maximum(sums[part], largest) if part in sums else largest
-        self._clients.append(here[good])
         self._total += float(weights.sum())
         self.count += len(chosen)
 
-    def clients(self) -> Tensor:
-        """Who answered, ``(a,)``."""
-        return torch.cat(self._clients)
+    def merge(self, other: Averaged) -> None:
+        """Add the answers that another sum has taken."""
+        for name, sums in other._sums.items():
+            self._like.setdefault(name, other._like[name])
+            own = self._sums.setdefault(name, {})
+            for part, tensor in sums.items():
+                if part not in own:
+                    own[part] = tensor
+                elif tensor.is_floating_point():
+                    own[part] = own[part] + tensor
+                else:
+                    own[part] = torch.maximum(own[part], tensor)
+        self._total += other._total
+        self.count += other.count
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Value]:
         """One row for each value."""
         return {name: self._mean(like, self._sums[name]) for name, like in self._like.items()}
 

@@ -1,6 +1,6 @@
-"""What every engine does: cohorts, first contacts, rounds, staged state, evaluation and the best round so far.
+"""The server side of every engine: cohorts, first contacts, rounds, books, evaluation and the best round so far.
 
-An engine is an implementation of ``ask``: subclasses say how a client method reaches the clients.
+An engine is an implementation of ``ask``: subclasses say how a call reaches the clients, which `Sites` hold.
 """
 
 from __future__ import annotations
@@ -9,21 +9,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.contract import Algorithm, Answers, Predictor, Server
+from coterie.contract import Algorithm, Answers, Pick, Predictor, Server
+from coterie.contract.payload import for_rows, weigh
 from coterie.contract.state import as_index
+from coterie.engines.answers import Averaged
+from coterie.engines.checkpoint import restore, state_of
 from coterie.engines.ledger import Ledger
 from coterie.engines.settings import Settings
+from coterie.engines.sites import Call, Reply, Sizes, device_of, initial_seed, stack_for
 from coterie.engines.snapshot import Snapshot
 from coterie.errors import CoterieError
 from coterie.evaluation import BestRound
-from coterie.models import Models
+from coterie.federation.federation import Federation
+from coterie.models import Models, ModelSpec
 
 Evaluations = dict[str, dict[str, NDArray[np.float64]]]
 
@@ -82,9 +87,13 @@ class ServerStore:
 class Engine(ABC):
     """Runs one algorithm on one federation with one seed, round by round."""
 
-    def __init__(self, algorithm: Algorithm, settings: Settings, names: Sequence[str], task: str) -> None:
-        self.algorithm, self.settings, self.names = algorithm, settings, tuple(names)
-        self.metric = "accuracy" if task == "classification" else "mae"
+    def __init__(self, federation: Federation, algorithm: Algorithm, model: ModelSpec, settings: Settings) -> None:
+        self.algorithm, self.settings, self.names = algorithm, settings, federation.names
+        self.device = device_of(settings)
+        self.federation = federation.to(self.device)
+        self.stack = stack_for(self.federation, model, settings)
+        self.initial_seed = initial_seed(settings)
+        self.metric = "accuracy" if federation.task == "classification" else "mae"
         self.chosen = BestRound(self.metric)
         self.round = 0
         self.ledger = Ledger(self.names)
@@ -96,25 +105,91 @@ class Engine(ABC):
         self._failed = torch.zeros(len(self.names), dtype=torch.bool)
         self._answered = torch.zeros(len(self.names), dtype=torch.bool)
         self._store = ServerStore()
+        self._serve()
+
+    def _serve(self) -> None:
+        """The server as it is before the first round."""
+        self.algorithm.check_training(self.settings.training)
+        self._server = self._server_for(self.names, self.federation.train.n.cpu())
+        self.algorithm.setup(self._server)
+
+    def _server_for(self, names: tuple[str, ...], n: Tensor) -> Server:
+        """A server without state for clients with ``n: (K,)`` training examples."""
+        return Server(
+            names=names, n=n, seed=self.settings.seed, task=self.federation.task, classes=self.federation.classes,
+            store=self._store, ask=self._ask, unlabelled_newcomers=self.settings.unlabelled_newcomers,
+            initial=lambda count, distinct: self.stack.initial(self.initial_seed, count, distinct=distinct),
+        )  # fmt: skip
 
     # --- what an engine gives ------------------------------------------------------------------------------------
+    @property
     @abstractmethod
+    def resolved(self) -> dict[str, Any]:
+        """How this run is executed: what must be equal for bit-identical results."""
+
+    @abstractmethod
+    def _reach(self, call: Call) -> Reply:
+        """Let the clients answer a call."""
+
+    @abstractmethod
+    def _commit(self, good: Tensor) -> None:
+        """End a round at the clients: keep what those with ``good: (K,)`` bool have staged, drop the rest."""
+
+    @abstractmethod
+    def _predict(self, offer: Mapping[str, Any]) -> Iterator[tuple[Sequence[int], Predictor]]:
+        """What every client predicts with, given the server's ``offer``: runs of neighbouring clients."""
+
+    @abstractmethod
+    def _measure(self, offer: Mapping[str, Any]) -> Evaluations:
+        """How good that is."""
+
+    @abstractmethod
+    def site_state(self) -> dict[str, Any]:
+        """The state of all clients, as ``checkpoint.bank_state`` gives it."""
+
+    @abstractmethod
+    def load_site_state(self, state: Mapping[str, Any]) -> None:
+        """Give all clients their state back."""
+
+    def close(self) -> None:  # noqa: B027 -- most engines hold nothing to give back
+        """Give back what the engine holds beyond memory; it can do nothing afterwards."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # --- ask -----------------------------------------------------------------------------------------------------
     def _ask(
         self, method: Callable[..., Any], clients: Tensor, *, average: Tensor | None, payload: Mapping[str, Any]
     ) -> Answers:
         """Run a client method at clients and gather the answers; raises ``NobodyAnswered``."""
+        asked = as_index(clients)
+        away = self._absent() | self._failed
+        present = (~away[asked]).nonzero().flatten()
+        self._failed[asked[away[asked]]] = True
+        reply = self._reach(Call(method, self.round, asked, present, payload, average))
+        for position, reason in reply.failed:
+            self._fail(int(asked[position]), reason)
+        for name, sizes in reply.received.items():
+            self._book("down", asked[present], sizes, owners(payload[name], present))
+        answered = asked[reply.positions]
+        for name, sizes in reply.sent.items():
+            self._book("up", answered, sizes, reply.peers.get(name))
+        if len(answered) == 0:
+            raise NobodyAnswered
+        self._answered[answered] = True
+        values = reply.values.values() if isinstance(reply.values, Averaged) else reply.values
+        return Answers(answered, values, asked)
 
-    @abstractmethod
-    def _evaluate(self) -> Evaluations:
-        """Measure what every client predicts with now."""
-
-    @abstractmethod
-    def _predictors(self) -> Iterator[tuple[Sequence[int], Predictor]]:
-        """What every client predicts with now, chunk by chunk."""
-
-    @abstractmethod
-    def _end_round(self) -> None:
-        """Commit the staged state of the clients that answered everything."""
+    def _book(self, direction: str, clients: Tensor, sizes: Sizes, peers: Tensor | None) -> None:
+        """Book for each of ``clients: (k,)`` its share of a value; ``peers: (k, m)`` are the other ends, if peers."""
+        if peers is None:
+            self.ledger.book(self._phase, direction, clients, sizes)
+        else:
+            each = {kind: size // peers.shape[1] for kind, size in sizes.items()}
+            self.ledger.book_peers(self._phase, peers, clients, each)
 
     # --- rounds --------------------------------------------------------------------------------------------------
     @property
@@ -166,7 +241,7 @@ class Engine(ABC):
             except NobodyAnswered:
                 self._check_alive(cohort)
                 self._failed[:] = True  # and so nobody keeps anything
-        self._end_round()
+        self._commit(~self._failed)
         seconds = {"train": perf_counter() - begin}
         evaluations: Evaluations = {}
         if self.round % self.settings.evaluate_every == 0 or self.finished:
@@ -196,12 +271,14 @@ class Engine(ABC):
             except NobodyAnswered:
                 self._check_alive(cohort)
             self.welcomed[new[~self._failed[new]]] = True
-            self._end_round()  # what the server has learnt of the newcomers stays, so their part of it does too
+            self._commit(
+                ~self._failed
+            )  # what the server has learnt of the newcomers stays, so their part of it does too
 
     def _check_alive(self, cohort: Tensor) -> None:
         """Raise ``Diverged`` where failures, and not only absences, have left no client of the cohort."""
         if self._failures and bool(self._failed[cohort].all()):
-            self._end_round()
+            self._commit(~self._failed)
             raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
 
     def _timed_evaluation(self) -> tuple[Evaluations, float]:
@@ -211,19 +288,40 @@ class Engine(ABC):
         self._keep_best(evaluations)
         return evaluations, perf_counter() - begin
 
+    def _evaluate(self) -> Evaluations:
+        """Measure what every client predicts with now."""
+        everyone = self._everyone()
+        offer = self.algorithm.offer(self._server, everyone)
+        for value in offer.values():
+            one = for_rows(value, everyone[:1], self.K)
+            self._book("down", everyone, weigh(one, 1), owners(value, everyone))
+        return self._measure(offer)
+
+    def _predictors(self) -> Iterator[tuple[Sequence[int], Predictor]]:
+        """What every client predicts with now, chunk by chunk."""
+        return self._predict(self.algorithm.offer(self._server, self._everyone()))
+
     def _keep_best(self, evaluations: Evaluations) -> None:
         split = {"best_val": "validation", "best_test": "test"}.get(self.settings.keep_best)
         if split is None or split not in evaluations:
             return
-        if self.chosen.offer(self.round, evaluations[split][self.metric]):
+        if self.chosen.offer(self.round, evaluations[split][self.metric]) and self.settings.keep_models:
             self.best.take(self._predictors())
 
     def report_predictor(self) -> Predictor:
-        """What the clients predict with in the reported round."""
+        """What the clients predict with in the reported round.
+
+        Raises
+        ------
+        CoterieError
+            It is not the last one, and the settings say that no models are kept.
+        """
         if self.chosen.round is None:
             last = Snapshot(self.K)
             last.take(self._predictors())
             return last.load()
+        if not self.settings.keep_models:
+            raise CoterieError(f"the models of round {self.chosen.round} were not kept: set keep_models")
         return self.best.load()
 
     def report_models(self) -> Models:
@@ -251,6 +349,20 @@ class Engine(ABC):
     def _everyone(self) -> Tensor:
         return as_index(range(self.K))
 
-    @abstractmethod
     def _sizes(self) -> dict[str, NDArray[np.int64]]:
         """Examples of each client in each evaluated split, ``(K,)``."""
+        return {"validation": self.federation.validation.n.cpu().numpy(), "test": self.federation.test.n.cpu().numpy()}
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next round depends on, as plain data."""
+        return state_of(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state; the run must have been built from the same configuration."""
+        restore(self, state)
+
+
+def owners(sent: Any, rows: Tensor) -> Tensor | None:
+    """Whose rows the clients at positions ``rows: (r,)`` receive, ``(r, m)``; None unless they come from clients."""
+    return sent.index[rows] if isinstance(sent, Pick) and sent.peers else None

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Predictor
-from coterie.engines.bank import take
+from coterie.engines.bank import Column, SiteBank, take
 from coterie.engines.room import OnDisk
 from coterie.errors import CoterieError
 from coterie.models import Layout, Models
 from coterie.models.rows import NOTHING
 
 if TYPE_CHECKING:
-    from coterie.engines.simulation import Simulation
+    from coterie.engines.base import Engine
 
 FORMAT = 1
 IN_MEMORY = 2**30
@@ -31,10 +31,10 @@ _MODELS = "__models__"
 _OBJECT = "__state_dict__"
 
 
-def state_of(engine: Simulation) -> dict[str, Any]:
+def state_of(engine: Engine) -> dict[str, Any]:
     """The whole state of a run as plain tensors, numbers and texts (no pickled classes)."""
     snapshot: dict[str, Any] | None = None
-    if engine.chosen.round is not None:
+    if engine.chosen.round is not None and engine.settings.keep_models:
         predictor = engine.best.load()
         snapshot = {"models": pack(predictor.models), "weights": predictor.weights, "combine": predictor.combine}
     return {
@@ -43,12 +43,7 @@ def state_of(engine: Simulation) -> dict[str, Any]:
         "resolved": engine.resolved,
         "round": engine.round,
         "server": pack(engine._store.values),
-        "bank": {
-            leaf: {"default": pack(c.default), "rows": pack(_own_rows(c)), "own": c.own}
-            for leaf, c in engine.bank.columns.items()
-        },
-        "shapes": engine.bank.shapes,
-        "started": engine.bank.started,
+        **engine.site_state(),
         "welcomed": engine.welcomed,
         "ledger": engine.ledger.state_dict(),
         "seconds": engine.seconds,
@@ -56,7 +51,7 @@ def state_of(engine: Simulation) -> dict[str, Any]:
     }
 
 
-def _identity(engine: Simulation) -> dict[str, Any]:
+def _identity(engine: Engine) -> dict[str, Any]:
     """What a run and its checkpoint must have in common."""
     return {
         "algorithm": engine.algorithm.name,
@@ -67,7 +62,7 @@ def _identity(engine: Simulation) -> dict[str, Any]:
     }
 
 
-def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
+def restore(engine: Engine, state: Mapping[str, Any]) -> None:
     """Put a saved state into an engine built from the same configuration."""
     for key, own in _identity(engine).items():
         if state[key] != own:
@@ -76,15 +71,8 @@ def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
     engine.round = state["round"]
     engine.server.round = state["round"]
     restore_server(engine._store.values, state["server"], layout)
-    engine.bank.columns = {}
-    for leaf, saved in state["bank"].items():
-        column = engine.bank.column(leaf, unpack(saved["default"], layout))
-        rows = unpack(saved["rows"], layout)
-        if rows is not None:
-            column.write(saved["own"].nonzero().flatten(), rows)
-        column.own = saved["own"]
-    engine.bank.shapes = dict(state["shapes"])
-    engine.bank.started, engine.welcomed = state["started"], state["welcomed"]
+    engine.load_site_state(state)
+    engine.welcomed = state["welcomed"]
     engine.ledger.load_state_dict(state["ledger"])
     engine.seconds = dict(state["seconds"])
     best = state["best"]
@@ -93,6 +81,30 @@ def restore(engine: Simulation, state: Mapping[str, Any]) -> None:
         saved = best["snapshot"]
         predictor = Predictor(unpack(saved["models"], layout), saved["weights"], saved["combine"])
         engine.best.take(iter([(range(engine.K), predictor)]))
+
+
+def bank_state(bank: SiteBank) -> dict[str, Any]:
+    """The state of some clients as plain data; of each attribute the rows that are not its default."""
+    return {
+        "bank": {
+            leaf: {"default": pack(c.default), "rows": pack(_own_rows(c)), "own": c.own}
+            for leaf, c in bank.columns.items()
+        },
+        "shapes": bank.shapes,
+        "started": bank.started,
+    }
+
+
+def restore_bank(bank: SiteBank, state: Mapping[str, Any], layout: Layout) -> None:
+    """Put what ``bank_state`` gave into the bank of the same clients."""
+    bank.columns = {}
+    for leaf, saved in state["bank"].items():
+        column = bank.column(leaf, unpack(saved["default"], layout))
+        rows = unpack(saved["rows"], layout)
+        if rows is not None:
+            column.write(saved["own"].nonzero().flatten(), rows)
+        column.own = saved["own"]
+    bank.shapes, bank.started = dict(state["shapes"]), state["started"]
 
 
 def restore_server(values: dict[str, Any], packed: Mapping[str, Any], layout: Layout) -> None:
@@ -105,12 +117,12 @@ def restore_server(values: dict[str, Any], packed: Mapping[str, Any], layout: La
             values[name] = whole.cpu() if isinstance(whole, Tensor) else whole  # only models live on a GPU there
 
 
-def save(path: Path, engine: Simulation) -> None:
+def save(path: Path, engine: Engine) -> None:
     """Write a checkpoint; a crash while writing leaves the former one whole."""
     write(path, engine.state_dict())
 
 
-def load(path: Path, engine: Simulation) -> None:
+def load(path: Path, engine: Engine) -> None:
     """Restore an engine from a file; ``CoterieError`` where it is missing, damaged or of another run."""
     state = read(path, engine.device)
     try:

@@ -83,6 +83,11 @@ class Room:
     budget: int = field(default_factory=lambda: int(SHARE * memory()))
     taken: int = 0
 
+    @classmethod
+    def of(cls, gigabytes: float | None) -> Room:
+        """Room with a budget in GB; a share of the machine's memory where none is given."""
+        return cls() if gigabytes is None else cls(int(gigabytes * 1e9))
+
     def rows(self, like: Models | Tensor | Sequence[str], count: int) -> Models | Tensor | list[str] | OnDisk:
         """Room for ``count`` rows such as those of ``like``; what they hold is not said."""
         if not isinstance(like, Models | Tensor):

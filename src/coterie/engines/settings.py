@@ -45,7 +45,11 @@ class Participation:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything about a run that is neither the federation, the model nor the algorithm."""
+    """Everything about a run that is neither the federation, the model nor the algorithm.
+
+    ``client_memory`` is in GB: the clients' state beyond it lies in temporary files. ``keep_models`` keeps a copy of
+    the models of the best round.
+    """
 
     rounds: int = 100
     participation: Participation = field(default_factory=Participation)
@@ -58,7 +62,9 @@ class Settings:
     executor: Executor | Literal["fastest"] = "auto"
     threads: int | None = None
     workers: int | None = None
+    client_memory: float | None = None
     buffers: Buffers = "average"
     absent: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     keep_best: Report = "best_val"
     unlabelled_newcomers: bool = False
+    keep_models: bool = True

@@ -14,7 +14,7 @@ from coterie.engines import checkpoint
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
-    from coterie.engines.simulation import Simulation
+    from coterie.engines.base import Engine
 
 FORMAT = 1
 
@@ -55,22 +55,22 @@ class Trained:
     server: Mapping[str, Any]
 
     @classmethod
-    def of(cls, simulation: Simulation) -> Trained:
-        """What ``simulation`` leaves behind now; tensors are shared with it."""
-        federation = simulation.federation
+    def of(cls, engine: Engine) -> Trained:
+        """What ``engine`` leaves behind now; tensors are shared with it."""
+        federation = engine.federation
         return cls(
-            algorithm=simulation.algorithm.name,
-            options=simulation.algorithm.options(),
+            algorithm=engine.algorithm.name,
+            options=engine.algorithm.options(),
             names=federation.names,
             n=federation.train.n.cpu(),
             task=federation.task,
             classes=federation.classes,
             feature_shape=federation.feature_shape,
-            model={name: list(shape) for name, shape in simulation.stack.layout.shapes.items()},
-            round=simulation.round,
-            seed=simulation.settings.seed,
-            unlabelled_newcomers=simulation.settings.unlabelled_newcomers,
-            server=checkpoint.pack(simulation._store.values),
+            model={name: list(shape) for name, shape in engine.stack.layout.shapes.items()},
+            round=engine.round,
+            seed=engine.settings.seed,
+            unlabelled_newcomers=engine.settings.unlabelled_newcomers,
+            server=checkpoint.pack(engine._store.values),
         )
 
     def save(self, path: Path) -> None:

@@ -94,8 +94,10 @@ def engine_settings(config: Config, job: Job) -> Settings:
         executor=config.executor,
         threads=config.threads,
         workers=config.workers,
+        client_memory=config.client_memory,
         buffers=config.buffers,
         absent={round: tuple(names) for round, names in config.absent.items()},
         keep_best=config.report,
+        keep_models=config.save_models,
         unlabelled_newcomers=config.newcomers is not None and False in config.newcomers.ways,
     )

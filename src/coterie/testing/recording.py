@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Site, ToPeers
 from coterie.engines import Simulation
+from coterie.engines.sites import Sites
 from coterie.federation.data import ClientData
 from coterie.models import Models
 
@@ -38,12 +39,12 @@ class Call:
         return getattr(self.site, name)[client]
 
 
-class Recording(Simulation):
-    """Keeps every call of a client method."""
+class RecordingSites(Sites):
+    """Keep every call of a client method."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         self.calls: list[Call] = []
-        super().__init__(*arguments)
+        super().__init__(*arguments, **options)
 
     def _call(self, method: Callable[..., Any], site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
         received = {name: value.clone() for name, value in payload.items()}
@@ -59,15 +60,27 @@ class Recording(Simulation):
         return {name: value for name, value in held.items() if isinstance(value, Models)}
 
 
+class Recording(Simulation):
+    """Keeps every call of a client method."""
+
+    side = RecordingSites
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls so far."""
+        assert isinstance(self.sites, RecordingSites)
+        return self.sites.calls
+
+
 class _Shadow:
     """The state of some clients, apart from the run's."""
 
-    def __init__(self, sim: Simulation, clients: Tensor, call: int) -> None:
-        self.sim, self.clients, self.call = sim, clients, call
+    def __init__(self, sites: Sites, clients: Tensor, call: int) -> None:
+        self.sites, self.rows, self.call = sites, sites.rows_of(clients), call
         self.values: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
-        return self.values[name] if name in self.values else self.sim.bank.get(name, self.clients, self.call)
+        return self.values[name] if name in self.values else self.sites.bank.get(name, self.rows, self.call)
 
     def set(self, name: str, value: Any) -> None:
         self.values[name] = value
@@ -77,8 +90,8 @@ class Mixed(AssertionError):
     """A client's result depends on who else is at its site."""
 
 
-class RowCheck(Simulation):
-    """Repeats every call for each client alone, and among others whose data are NaN; raises `Mixed` at a difference."""
+class RowCheckSites(Sites):
+    """Repeat every call for each client alone, and among others whose data are NaN; raise `Mixed` at a difference."""
 
     tolerance = 1e-10
 
@@ -122,10 +135,22 @@ class RowCheck(Simulation):
                 raise Mixed(f"{what} of {site.names[row]} {company} and in its stack differ by {off:.3g}")
 
 
-class RowCheckSingle(RowCheck):
+class RowCheckSitesSingle(RowCheckSites):
     """The same in single precision."""
 
     tolerance = 1e-5
+
+
+class RowCheck(Simulation):
+    """Checks at every call that no client's result depends on the others."""
+
+    side = RowCheckSites
+
+
+class RowCheckSingle(Simulation):
+    """The same in single precision."""
+
+    side = RowCheckSitesSingle
 
 
 def poisoned(data: ClientData, kept: int) -> ClientData:

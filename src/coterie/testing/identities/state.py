@@ -74,7 +74,7 @@ def _begun(subject: Subject) -> dict[str, Models]:
     """The clients' models as ``start`` declares them."""
     sim = subject.simulation(RAGGED, training=BATCHES)
     everyone = torch.arange(sim.K)
-    sim._start(everyone, everyone)
+    sim.sites.start(everyone, everyone, sim.round)
     sim.bank.commit(torch.ones(sim.K, dtype=torch.bool))
     return {name: models.clone() for name, models in models_of(sim).items()}
 
