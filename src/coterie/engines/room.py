@@ -128,8 +128,9 @@ def _width(tensor: Tensor) -> int:
 
 def _runs(index: Tensor) -> Iterator[tuple[int, int, int]]:
     """Rows with following numbers: the first number, where it stands in ``index: (r,)``, and how many."""
-    breaks = (index.diff() != 1).nonzero().flatten() + 1
-    starts = [0, *breaks.tolist()] if len(index) else []
+    if len(index) == 0:
+        return
+    starts = [0, *((index.diff() != 1).nonzero().flatten() + 1).tolist()]
     for start, stop in zip(starts, [*starts[1:], len(index)], strict=True):
         yield int(index[start]), start, stop - start
 

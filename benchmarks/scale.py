@@ -1,0 +1,115 @@
+"""Many clients, few at a time: memory and seconds of a run with 100,000 clients of whom 100 take part in a round.
+
+    python benchmarks/scale.py fedavg ditto fedper fedora
+
+Each client has 20 training, 5 validation and 5 test examples of 60 features in 10 classes, of its own linear rule
+(Synthetic(1, 1) of Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, with equal sizes); the
+model is an MLP with 64 hidden units. Every method runs in a process of its own, which prints the memory before the
+first round, its peak, the seconds of a round and of an evaluation of all clients, and what the state of the clients
+met takes. `--client-memory 0` puts that state on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from coterie.contract import make_algorithm
+from coterie.engines import Participation, Settings, Simulation, TrainingSettings
+from coterie.federation import Federation
+from coterie.federation.data import ClientData
+from coterie.models import ModelSpec
+
+FEATURES, CLASSES, PART = 60, 10, 1000
+SIZES = {"train": 20, "validation": 5, "test": 5}
+
+
+def federation(clients: int, seed: int = 0) -> Federation:
+    """Synthetic(1, 1), drawn a thousand clients at a time."""
+    generator = torch.Generator().manual_seed(seed)
+    n = sum(SIZES.values())
+    inputs, targets = torch.empty(clients, n, FEATURES), torch.empty(clients, n, dtype=torch.int64)
+    spread = torch.arange(1, FEATURES + 1).pow(-0.6)  # the standard deviations: variances are j^-1.2
+    for first in range(0, clients, PART):
+        k = min(PART, clients - first)
+        u, centre = torch.randn(2, k, 1, generator=generator)
+        W = u.unsqueeze(2) + torch.randn(k, CLASSES, FEATURES, generator=generator)
+        b = u + torch.randn(k, CLASSES, generator=generator)
+        v = centre + torch.randn(k, FEATURES, generator=generator)
+        x = v.unsqueeze(1) + spread * torch.randn(k, n, FEATURES, generator=generator)
+        inputs[first : first + k] = x
+        targets[first : first + k] = (x @ W.mT + b.unsqueeze(1)).argmax(2)
+    splits, start = {}, 0
+    for split, count in SIZES.items():
+        own = slice(start, start + count)
+        x, y = inputs[:, own].reshape(-1, FEATURES), targets[:, own].reshape(-1)
+        splits[split], start = ClientData(x, y, torch.arange(clients + 1) * count), start + count
+    names = tuple(f"client-{i:06d}" for i in range(clients))
+    return Federation(names, **splits, task="classification", classes=CLASSES)
+
+
+def memory(what: str) -> float:
+    """``VmRSS``, the resident memory of this process, or ``VmHWM``, its peak, in MB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 1024
+
+
+def measure(name: str, arguments: argparse.Namespace) -> None:
+    settings = Settings(
+        rounds=arguments.rounds,
+        participation=Participation("uniform", clients=arguments.cohort),
+        evaluate_every=arguments.rounds,
+        training=TrainingSettings(1, 10, lr=0.01),
+        client_memory=arguments.client_memory,
+        keep_models=False,
+    )
+    method, _, variant = name.partition(":")
+    simulation = Simulation(
+        federation(arguments.clients), make_algorithm(method, variant or None),
+        ModelSpec("mlp", {"hidden": [arguments.hidden]}), settings,
+    )  # fmt: skip
+    before, seconds = memory("VmRSS"), list[float]()
+    for round in range(arguments.rounds):
+        begin = time.perf_counter()
+        report = simulation.advance()
+        seconds.append(time.perf_counter() - begin - report.seconds.get("evaluate", 0.0))
+        if (round + 1) % max(1, arguments.rounds // 5) == 0:
+            print(f"{name:15s} round {round + 1:4d}  {memory('VmRSS'):8.0f} MB", flush=True)
+    accuracy = report.evaluations["test"]["accuracy"]
+    met = int(simulation.welcomed.sum())
+    row = sum(simulation.server.initial_model().bytes_per_row())
+    print(
+        f"{name:15s} before {before:6.0f} MB, peak {memory('VmHWM'):6.0f} MB, one state of the {met} clients met "
+        f"{met * row / 1e6:6.0f} MB, of all {simulation.K * row / 1e6:6.0f} MB; round {statistics.median(seconds):.2f} s "
+        f"(last {seconds[-1]:.2f} s), evaluation {report.seconds['evaluate']:.1f} s, accuracy {accuracy.mean():.3f}"
+    )
+    for note, value in report.notes.items():
+        print(f"{name:15s} {note} {value:.2e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", default=["fedavg", "ditto", "fedper", "fedora", "fedora:paper"])
+    parser.add_argument("--clients", type=int, default=100_000)
+    parser.add_argument("--cohort", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--client-memory", type=float, default=None)
+    arguments = parser.parse_args()
+    if len(arguments.methods) == 1:
+        measure(arguments.methods[0], arguments)
+        return
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in vars(arguments).items() if key != "methods"]
+    options = [option for option in options if not option.endswith("=None")]
+    for name in arguments.methods:
+        subprocess.run([sys.executable, __file__, name, *options], check=True)
+
+
+if __name__ == "__main__":
+    main()
