@@ -125,3 +125,43 @@ def test_one_client(variant: str, solver: str) -> None:
     sim = fedora(variant, solver, federation=located([[4.0, 0.0]], inputs=[[1.0, 0.0]]))
     run(sim)
     assert torch.equal(sim.server.theta_hat.flat(), sim.server.theta.flat())
+
+
+@pytest.mark.parametrize(("variant", "solver"), SOLVERS)
+def test_the_solver_follows_the_number_of_clients_met(
+    variant: str, solver: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(many, "MANY", 5)
+    exact, auto, resumed = (
+        fedora(variant, each, rounds=5, participation=HALF, seed=1) for each in ("closed_form", "auto", "auto")
+    )
+    run(exact)
+    kinds = []
+    while not auto.finished:
+        auto.advance()
+        checkpoint.save(tmp_path / f"{auto.round}.pt", auto)
+        kinds.append(type(auto.server.propagation))
+        assert (auto.server.similarity is None) == (len(auto.server.met) > 5)
+    assert kinds[0] is torch.Tensor
+    assert kinds[-1] is (LowRank if solver == "low_rank" else Neighbours)
+    for name, tensor in exact.server.theta_hat.tensors.items():
+        torch.testing.assert_close(auto.server.theta_hat.tensors[name], tensor, rtol=1e-8, atol=1e-8)
+    checkpoint.load(tmp_path / "1.pt", resumed)  # from a matrix to what stands for one
+    run(resumed)
+    assert same(saved(auto), saved(resumed))
+
+
+def test_only_clients_that_were_met_have_rows() -> None:
+    sim = fedora("paper", "auto", rounds=2, participation=HALF, seed=1)
+    sim.advance()
+    met = sim.server.met.clients
+    assert len(met) == 4
+    assert len(sim.server.theta) == len(sim.server.theta_hat) == len(sim.server.basis) == 4
+    assert sim.server.similarity.shape == sim.server.propagation.shape == (4, 4)
+    shown = torch.from_numpy(sim.relations()["similarity"])
+    assert shown.shape == (K, K)
+    strangers = torch.ones(K, dtype=torch.bool)
+    strangers[met] = False
+    assert shown[strangers].isnan().all()
+    assert shown[:, strangers].isnan().all()
+    assert not shown[~strangers][:, ~strangers].isnan().any()

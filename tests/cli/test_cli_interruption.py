@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import TINY, assert_same_run, coterie, error_of, rows_of
 
+from coterie.engines import RoundReport, Simulation
 from coterie.experiment import resume_command
 
 LONGER = (
@@ -136,3 +137,22 @@ def test_resuming_a_finished_run_prints_its_table_again(uninterrupted: Path) -> 
     assert result.exit_code == 0
     assert "Accuracy" in result.stdout
     assert before == {path: path.read_bytes() for path in uninterrupted.glob("*.parquet")}
+
+
+def test_stopped_right_after_the_initial_evaluation(
+    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(LONGER)
+    first = Simulation.initial_report
+
+    def interrupted(simulation: Simulation) -> RoundReport:
+        signal.raise_signal(signal.SIGINT)
+        return first(simulation)
+
+    monkeypatch.setattr(Simulation, "initial_report", interrupted)
+    stopped = coterie("run", tmp_path / "tiny.yaml", "--output", tmp_path / "out")
+    monkeypatch.undo()
+    assert stopped.exit_code == 130
+    assert len(list(tmp_path.glob("out/checkpoints/*/*.pt"))) == 1
+    assert coterie("resume", tmp_path / "out").exit_code == 0
+    assert_same_run(tmp_path / "out", uninterrupted)
