@@ -60,6 +60,7 @@ def test_beyond_the_threshold_no_matrix_of_all_pairs_is_kept(
     variant: str, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many, "MANY", K - 1)
+    monkeypatch.setattr(many, "MANY_OF_FEW_NEIGHBOURS", K - 1)
     sim = fedora(variant, "auto")
     assert sim.algorithm.how(K) == solver
     assert sim.relations() == {}
@@ -92,6 +93,7 @@ def test_what_has_no_solver_for_many_keeps_the_closed_form(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many, "MANY", 2)
+    monkeypatch.setattr(many, "MANY_OF_FEW_NEIGHBOURS", 2)
     assert make_algorithm("fedora", **options).how(K) == "closed_form"
 
 
@@ -132,6 +134,7 @@ def test_the_solver_follows_the_number_of_clients_met(
     variant: str, solver: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(many, "MANY", 5)
+    monkeypatch.setattr(many, "MANY_OF_FEW_NEIGHBOURS", 5)
     exact, auto, resumed = (
         fedora(variant, each, rounds=5, participation=HALF, seed=1) for each in ("closed_form", "auto", "auto")
     )

@@ -141,7 +141,8 @@ def test_alpha_must_be_finite(alpha: float) -> None:
 
 
 def test_the_solver_by_size() -> None:
-    assert {solver_for(3000, topk, symmetric=s) for topk in (None, 0, 2) for s in (True, False)} == {"closed_form"}
-    assert solver_for(3001, 2, symmetric=False) == "sparse"
+    assert {solver_for(3000, topk, symmetric=s) for topk in (None, 0) for s in (True, False)} == {"closed_form"}
+    assert {solver_for(1000, 2, symmetric=s) for s in (True, False)} == {"closed_form"}
+    assert {solver_for(1001, 2, symmetric=s) for s in (True, False)} == {"sparse"}
     assert solver_for(3001, 0, symmetric=True) == "low_rank"
     assert solver_for(3001, None, symmetric=False) == "closed_form"

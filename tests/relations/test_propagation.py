@@ -18,6 +18,7 @@ from coterie.relations import (
     row_stochastic,
     similarity_graph,
     subspace_similarity,
+    taking_rows,
 )
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -444,3 +445,19 @@ def test_restriction_is_row_stochastic(seed: int, flags: list[bool]) -> None:
     assert_equal(P.sum(dim=1), torch.ones(5, dtype=torch.float64))
     if any(flags):
         assert bool((P[:, ~seen] == 0).all())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 4.0, math.inf])
+def test_rows_of_those_who_only_take_are_those_of_the_whole_matrix(alpha: float) -> None:
+    W = torch.rand(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    W[:, [1, 4]] = 0.0  # they pass nothing on
+    W[4] = 0.0  # and this one takes nothing either
+    A = propagation_matrix(row_stochastic(W), alpha)
+    theta = torch.rand(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    theta_hat = A @ theta
+    takers = torch.tensor([4, 1])
+    known = theta_hat.clone()
+    known[takers] = theta[takers]  # they have received nothing so far
+    rows = taking_rows(W[takers], takers, alpha)
+    torch.testing.assert_close(rows @ known, theta_hat[takers], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(rows.sum(1), torch.ones(2, dtype=torch.float64))

@@ -42,6 +42,7 @@ from coterie.relations import (
     solver_for,
     squared_distances,
     subspace_similarity,
+    taking_rows,
     with_newcomer,
 )
 from coterie.relations.subspaces import joint_matrix
@@ -142,7 +143,7 @@ class Fedora(Algorithm):
     solver: Literal["auto", "closed_form", "iterative", "low_rank", "sparse"] = option(
         "auto",
         "how propagation is solved: closed_form; iterative, to the same limit; for many clients low_rank (all "
-        "neighbours) or sparse (topk). auto is closed_form up to 3000 clients",
+        "neighbours) or sparse (topk). auto is closed_form up to 3000 clients, with a topk up to 1000",
         paper="closed_form",
     )
     eigenvectors: int = option(64, "eigenvectors that the solver low_rank keeps")
@@ -196,7 +197,7 @@ class Fedora(Algorithm):
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
         """Nobody has been met: theta and th^ have a row for each client who has, and the graph is theirs."""
-        server.met, server.seen = Acquaintances(server.K), torch.zeros(server.K, dtype=torch.bool)
+        server.met, server.connected, server.seen = Acquaintances(server.K), 0, torch.zeros(server.K, dtype=torch.bool)
         server.theta = server.theta_hat = server.initial_model()[:0]
         server.basis = server.features = server.similarity = None
         if self.how(server.K) in FOR_MANY:
@@ -215,9 +216,17 @@ class Fedora(Algorithm):
             server.features = server.met.noted(server.features, outlines.clients, outlines.basis)
         server.similarity = None if self.how(len(server.met)) in FOR_MANY else subspace_similarity(server.basis)
         if bool(server.seen.any()):  # latecomers begin with what the others have learnt
-            self.connect(server)
             rows = server.met.row(up.clients)
-            server.theta_hat[rows] = server.theta.mixed(server.propagation[rows])
+            server.theta_hat[rows] = server.theta_hat.mixed(self.latecomers(server, rows))
+
+    def latecomers(self, server: Server, rows: Tensor) -> Tensor:
+        """Rows of A for those who pass nothing on yet, ``(r, m)``: th^_k = kappa P_k th^ + (1 - kappa) theta_k."""
+        return taking_rows(self.towards(server, server.basis[rows], server.basis), rows, float(self.alpha or 0.0))
+
+    def towards(self, server: Server, bases: Tensor, members: Tensor) -> Tensor:
+        """What those with ``bases: (r, d_in, p)`` take from each of the ``members: (m, d_in, p)``, ``(r, m)``."""
+        by_name, seen = server.met.by_name(server.names), server.seen[server.met.clients]
+        return self.graph(subspace_similarity(bases, members[by_name]), seen[by_name], True)[:, by_name.argsort()]
 
     def meet(self, server: Server, clients: Tensor) -> None:
         """Those who are new begin with theta^0."""
@@ -236,28 +245,26 @@ class Fedora(Algorithm):
 
     def relate(self, server: Server, up: Answers) -> None:
         """Recompute A where the graph has changed: new uploaders, or a similarity of the models themselves."""
-        known, rows = bool(server.seen[up.clients].all()), server.met.row(up.clients)
+        known = bool(server.seen[up.clients].all()) and server.connected == len(server.met)
         server.seen[up.clients] = True
         if known and self.similarity in ("data", "random"):
             return
         if self.similarity in ("parameters", "gradients"):
-            among = _likeness(self.similarity, up.theta, server.theta[rows])
-            server.similarity = _with(server.similarity, len(server.met), rows, among)
+            server.similarity = _compared(self.similarity, server, up)
         self.connect(server)
 
     def connect(self, server: Server) -> None:
         """A from the similarities; clients that have not uploaded yet pass nothing on."""
         by_name, alpha, how = server.met.by_name(server.names), float(self.alpha or 0.0), self.how(len(server.met))
-        seen = server.seen[server.met.clients]
+        seen, server.connected = server.seen[server.met.clients], len(server.met)
         if how in FOR_MANY:
             server.propagation = propagation_among_many(
                 how, server.basis, alpha, seen=seen, order=by_name, topk=self.topk,
                 self_loop=bool(self.self_loop), exact=self.exact, rank=self.eigenvectors, **self.weights,
             )  # fmt: skip
             return
-        W = self.graph(server.similarity[_pairs(by_name)], seen[by_name], bool(self.self_loop))
-        P = row_stochastic(W)[_pairs(by_name.argsort())]
-        server.propagation = propagation_among_few(self.solver, P, alpha, exact=self.exact)
+        P = row_stochastic(self.graph(server.similarity[_pairs(by_name)], seen[by_name], bool(self.self_loop)))
+        server.propagation = propagation_among_few(self.solver, P[_pairs(by_name.argsort())], alpha, exact=self.exact)
 
     def graph(self, similarity: Tensor, seen: Tensor, self_loop: bool) -> Tensor:
         """The weights w_kk' that count, ``(m, K)``; ``seen: (K,)`` have a model to give."""
@@ -291,19 +298,18 @@ class Fedora(Algorithm):
         if not bool(server.seen.any()):
             raise CoterieError("fedora: no member has uploaded a model yet, so there is nothing to receive")
         up = server.ask(self.describe if labelled else self.outline, clients)
-        order, seen = server.met.by_name(server.names), server.seen[server.met.clients]
-        towards = subspace_similarity(up.basis, server.basis if labelled else server.features)[:, order]
-        back = order.argsort()
+        members = server.basis if labelled else server.features
         if not labelled or self.attach == "one_sided":
-            P = row_stochastic(self.graph(towards, seen[order], True), fallback="uniform")
-            return {"theta": server.theta_hat.mixed(P[:, back])}
-        alone = server.ask(self.first_model, up.clients)
-        among, seen = server.similarity[_pairs(order)], torch.cat([seen[order], torch.tensor([True])])
+            P = row_stochastic(self.towards(server, up.basis, members), fallback="uniform")
+            return {"theta": server.theta_hat.mixed(P)}
+        alone, order = server.ask(self.first_model, up.clients), server.met.by_name(server.names)
+        among, seen = server.similarity[_pairs(order)], server.seen[server.met.clients[order]]
+        seen, similarities = torch.cat([seen, torch.tensor([True])]), subspace_similarity(up.basis, members[order])
         graphs = [
-            self.graph(with_newcomer(among, row, float(self.rank)), seen, bool(self.self_loop)) for row in towards
+            self.graph(with_newcomer(among, row, float(self.rank)), seen, bool(self.self_loop)) for row in similarities
         ]
         A = torch.stack([propagation_matrix(row_stochastic(W), float(self.alpha or 0.0))[-1] for W in graphs])
-        return {"theta": server.theta.mixed(A[:, back]) + alone.theta * A[:, -1]}
+        return {"theta": server.theta.mixed(A[:, order.argsort()]) + alone.theta * A[:, -1]}
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of.
@@ -397,17 +403,15 @@ def _drawn(server: Server) -> Tensor:
     return random_similarity(server.K, torch.Generator().manual_seed(server.seed))[_pairs(server.met.clients)]
 
 
-def _likeness(what: str, theta: Models, former: Models) -> Tensor:
-    """Similarities of ``theta: (k,)`` or of the way that they came from ``former: (k,)``, ``(k, k)``."""
+def _compared(what: str, server: Server, up: Answers) -> Tensor:
+    """Similarities of those who were met, ``(m, m)``, newly those among the uploaders; NaN where none are known."""
+    m, rows = len(server.met), server.met.row(up.clients)
+    whole = torch.full((m, m), nan, dtype=torch.float64)
+    if server.similarity is not None:
+        whole[: len(server.similarity), : len(server.similarity)] = server.similarity
     if what == "parameters":
-        return parameter_similarity(squared_distances(tensor for _, tensor in theta.parameters()))
-    return gradient_similarity(cosines(tensor for _, tensor in (theta - former).parameters()))
-
-
-def _with(similarity: Tensor | None, m: int, rows: Tensor, among: Tensor) -> Tensor:
-    """Similarities of m clients, ``(m, m)``, with those ``among: (k, k)`` some rows; NaN where they are not known."""
-    whole = torch.full((m, m), float("nan"), dtype=torch.float64)
-    if similarity is not None:
-        whole[: len(similarity), : len(similarity)] = similarity
+        among = parameter_similarity(squared_distances(tensor for _, tensor in up.theta.parameters()))
+    else:
+        among = gradient_similarity(cosines(tensor for _, tensor in (up.theta - server.theta[rows]).parameters()))
     whole[_pairs(rows)] = among
     return whole

@@ -26,6 +26,7 @@ from coterie.relations.propagation import (
     restrict,
     row_stochastic,
     similarity_graph,
+    taking_rows,
 )
 from coterie.relations.sampling import epsilon_greedy
 from coterie.relations.subspaces import joint_matrix, principal_subspace, subspace_similarity
@@ -84,6 +85,7 @@ __all__ = [
     "solver_for",
     "squared_distances",
     "subspace_similarity",
+    "taking_rows",
     "task_covariance",
     "track_losses",
     "with_newcomer",

@@ -16,19 +16,22 @@ from coterie.relations.propagation import propagate_iteratively, propagation_mat
 MANY = 3000
 """Up to so many clients the closed form is the solver; a K x K matrix takes 72 MB there."""
 
+MANY_OF_FEW_NEIGHBOURS = 1000
+"""The same where clients keep few neighbours: equations that are mostly zeros are solved faster as such."""
+
 FOR_MANY = ("low_rank", "sparse")
 """Solvers without a K x K matrix: of all neighbours by eigenvectors, of a few by a sparse decomposition."""
 
 
 def solver_for(clients: int, topk: int | None, *, symmetric: bool) -> str:
-    """The solver of so many clients: the closed form up to ``MANY``, else by whether all neighbours count.
+    """The solver of so many clients: the closed form up to ``MANY``, or ``MANY_OF_FEW_NEIGHBOURS``.
 
     Args:
         clients: number of clients K.
         topk: neighbours kept per client; None or 0 keeps all.
         symmetric: whether the matrix to invert is that of symmetric weights, as ``low_rank`` needs.
     """
-    if clients <= MANY:
+    if clients <= (MANY_OF_FEW_NEIGHBOURS if topk else MANY):
         return "closed_form"
     if topk:
         return "sparse"

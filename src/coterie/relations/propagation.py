@@ -155,6 +155,32 @@ def propagation_matrix(P: Tensor, alpha: float, *, exact: bool = False) -> Tenso
     return _cleaned(A)
 
 
+def taking_rows(W: Tensor, own: Tensor, alpha: float) -> Tensor:
+    """Return the rows that the propagation has for clients who take from others and pass nothing on.
+
+    ``th^_k = kappa P_k Theta_hat + (1 - kappa) theta_k``: what the others receive does not depend on them, so that no
+    equations have to be solved.
+
+    Args:
+        W: ``(r, K)`` their weights, zero for whoever passes nothing on.
+        own: ``(r,)`` their numbers among the K, whose ``th^`` is still their ``theta``.
+        alpha: strength of the propagation, 0 to ``math.inf``.
+
+    Returns:
+        ``(r, K)`` float64, to be multiplied with ``Theta_hat``; rows sum to one. Without a neighbour a client keeps
+        its model.
+
+    Source: FEDORA, the fixed point of Equation 6.
+    """
+    kappa = 1.0 if math.isinf(alpha) else alpha / (1.0 + alpha)
+    weights = W.to(torch.float64)
+    keep = torch.zeros_like(weights)
+    keep[torch.arange(len(own)), own] = 1.0
+    total = weights.sum(dim=1, keepdim=True)
+    P = torch.where(total > 0, weights / total, keep)
+    return kappa * P + (1.0 - kappa) * keep
+
+
 def propagate_iteratively(P: Tensor, theta: Tensor, alpha: float, tolerance: float = 1e-6) -> Tensor:
     """Propagate by iteration of ``Theta_hat <- kappa P Theta_hat + (1 - kappa) Theta`` from ``Theta``.
 

@@ -25,10 +25,6 @@ class Pull:
     strength: Tensor
     place: ProxPlace = "gradient"
 
-    def of(self, name: str, theta: Tensor, active: int) -> Tensor:
-        """The pull on one tensor ``theta: (a, *shape)``, a fresh tensor."""
-        return torch.sub(theta, self.anchor[name][:active]).mul_(self.column(theta))
-
     def column(self, theta: Tensor) -> Tensor:
         """The strengths of the rows of ``theta: (a, *shape)``, shaped to be multiplied with it."""
         return self.strength[: len(theta)].to(theta.dtype).view(-1, *[1] * (theta.ndim - 1))
@@ -65,15 +61,12 @@ class Optimiser:
             clip_rows(list(gradients.values()), self.settings.clip)
         for name, gradient in gradients.items():
             own = theta[name][: len(gradient)]
-            late = None
-            if self.pull is not None and self.pull.place != "gradient":
-                late = self.pull.of(name, own, len(gradient))
             if self.settings.weight_decay:
                 gradient.add_(own, alpha=self.settings.weight_decay)
             direction = self._adam(name, gradient) if self.settings.optimizer == "adam" else self._sgd(name, gradient)
+            if self.pull is not None and self.pull.place != "gradient":
+                own.lerp_(self.pull.anchor[name][: len(own)], self.pull.column(own) * self.lr)
             own.add_(direction, alpha=-self.lr)
-            if late is not None:
-                own.add_(late, alpha=-self.lr)
 
     @property
     def fusible(self) -> bool:
