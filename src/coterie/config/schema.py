@@ -327,6 +327,7 @@ class Config(Section):
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     processes: Annotated[int, Field(ge=1, le=1024)] | None = None
+    share: PositiveInt | None = None
     buffers: Literal["average", "local", "server"] = "average"
 
     @field_validator("seeds")

@@ -45,7 +45,7 @@ class Experiment:
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
         self.model = ModelSpec(config.model.name, config.model.options)
-        self._federation: tuple[int, Federation, Federation | None] | None = None
+        self._federations: dict[int, tuple[Federation, Federation | None]] = {}
 
     def federation(self, seed: int) -> Federation:
         """The members of the federation of one seed; a seed fixed in the configuration gives all the same.
@@ -69,10 +69,12 @@ class Experiment:
 
     def _divided(self, seed: int) -> tuple[Federation, Federation | None]:
         used = seed if self.config.federation.seed is None else self.config.federation.seed
-        if self._federation is None or self._federation[0] != used:
+        if used not in self._federations:
+            while len(self._federations) >= (self.config.share or 1):  # as many as are trained at a time
+                del self._federations[next(iter(self._federations))]
             built = build_federation(self.config.federation, seed=used, data_dir=self.data_dir)
-            self._federation = (used, *divide(self.config.newcomers, built, used))
-        return self._federation[1:]
+            self._federations[used] = divide(self.config.newcomers, built, used)
+        return self._federations[used]
 
     def check(self) -> Federation:
         """Find what is wrong before a run directory is made; returns the first seed's federation.
@@ -156,8 +158,8 @@ class Experiment:
         directory.write_config(write_yaml(self.config.as_dict()))
 
     def settle(self, resolved: Mapping[str, Any]) -> bool:
-        """Keep what the first simulation chose, so that later jobs execute alike; whether that was news."""
-        chosen = {key: resolved[key] for key in ("executor", "chunk", "threads") if key in resolved}
+        """Keep what was chosen, mostly by the first simulation, so that jobs execute alike; whether that was news."""
+        chosen = {key: resolved[key] for key in ("executor", "chunk", "threads", "share") if key in resolved}
         settled = self.config.model_copy(update=chosen)
         news = settled != self.config
         self.config = settled

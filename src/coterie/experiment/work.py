@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from coterie.engines import Diverged, RoundReport, Simulation, Trained, checkpoint
+from coterie.engines import Alone, Company, Diverged, RoundReport, Simulation, Trained, checkpoint
 from coterie.errors import CoterieError
 from coterie.experiment.newcomers import take_in
 from coterie.experiment.plan import Job
@@ -88,10 +88,16 @@ class Observer(Protocol):
         """Rounds and models are complete."""
 
 
-def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observer: Observer) -> bool:
-    """Run one job from its checkpoint, or from the start, to its models.
+def carry_out(
+    experiment: Experiment,
+    job: Job,
+    directory: RunDirectory,
+    observer: Observer,
+    join: Callable[[Simulation], Company] = lambda simulation: Alone(),
+) -> bool:
+    """Run one job from its checkpoint, or from the start, to its models; its clients ``join`` those of other jobs.
 
-    Returns whether it came to its end; False where the observer asked it to save and stop.
+    Returns whether it came to its end; False where the observer, or its company, asked it to save and stop.
 
     Raises
     ------
@@ -100,6 +106,7 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
     """
     federation = experiment.federation(job.seed)
     simulation = experiment.simulation(job)
+    company = join(simulation)
     path = directory.checkpoint(*job.key)
     resumed = path.exists()
     if resumed:
@@ -109,7 +116,7 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
     observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, simulation.resolved))
     diverged = False
     try:
-        if not _advance(experiment, job, simulation, directory, observer, begun=resumed):
+        if not _advance(experiment, job, simulation, directory, observer, company, begun=resumed):
             return False
     except Diverged as error:
         diverged = True
@@ -137,6 +144,7 @@ def _advance(
     simulation: Simulation,
     directory: RunDirectory,
     observer: Observer,
+    company: Company,
     *,
     begun: bool,
 ) -> bool:
@@ -148,20 +156,19 @@ def _advance(
     saved, last = time.monotonic(), simulation.round
     stop = not begun and observer.noted(job, simulation.initial_report())
     while not simulation.finished:
-        if not stop:
-            report = _next_round(simulation)
-            if _wanted(experiment, bool(report.evaluations), simulation.finished):
-                _save_relations(job, simulation, directory)
-            stop = observer.noted(job, report)
-            if simulation.finished:
-                return True
         due = simulation.round - last >= experiment.config.checkpoint_every
-        if due or stop or time.monotonic() - saved >= CHECKPOINT_SECONDS:
+        due = due or time.monotonic() - saved >= CHECKPOINT_SECONDS
+        stop, due = company.agree(stop, due)
+        if due or stop:
             observer.saving(job)
             checkpoint.save(path, simulation)
             saved, last = time.monotonic(), simulation.round
         if stop:
             return False
+        report = _next_round(simulation)
+        if _wanted(experiment, bool(report.evaluations), simulation.finished):
+            _save_relations(job, simulation, directory)
+        stop = observer.noted(job, report)
     return True
 
 
