@@ -2,7 +2,7 @@
 
 from coterie.engines import checkpoint
 from coterie.engines.admission import Admission, Admitted
-from coterie.engines.base import Diverged, Engine, Failure, RoundReport
+from coterie.engines.base import Diverged, Engine, Failure, RoundReport, SitesLost
 from coterie.engines.settings import Participation, Report, Settings
 from coterie.engines.simulation import Simulation
 from coterie.engines.trained import Trained
@@ -10,5 +10,5 @@ from coterie.training import Schedule, TrainingSettings
 
 __all__ = [
     "Admission", "Admitted", "Diverged", "Engine", "Failure", "Participation", "Report", "RoundReport", "Schedule",
-    "Settings", "Simulation", "Trained", "TrainingSettings", "checkpoint",
+    "Settings", "Simulation", "SitesLost", "Trained", "TrainingSettings", "checkpoint",
 ]  # fmt: skip

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from coterie.config import Config
-from coterie.engines import Simulation
+from coterie.config import Config, RayConfig
+from coterie.engines import Engine, Simulation
+from coterie.engines.ray import RayEngine
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.newcomers import divide
@@ -104,10 +105,21 @@ class Experiment:
         tree = self.config.as_dict()
         return {key: tree.get(key) for key in (*keys, "dtype", "buffers")}
 
-    def simulation(self, job: Job) -> Simulation:
-        """The engine of one job, at round 0."""
-        settings = engine_settings(self.config, job)
-        return Simulation(self.federation(job.seed), job.system.method, self.model, settings)
+    def engine(self, job: Job) -> Engine:
+        """The engine of one job, at round 0.
+
+        Raises
+        ------
+        CoterieError
+            What the engine needs is not there.
+        """
+        settings, federation = engine_settings(self.config, job), self.federation(job.seed)
+        if self.config.engine == "ray":
+            cluster = self.config.ray or RayConfig()
+            return RayEngine(
+                federation, job.system.method, self.model, settings, address=cluster.address, actors=cluster.actors
+            )
+        return Simulation(federation, job.system.method, self.model, settings)
 
     def run(self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None) -> Result:
         """Run everything into a new run directory.
@@ -158,6 +170,8 @@ class Experiment:
     def settle(self, resolved: Mapping[str, Any]) -> bool:
         """Keep what the first simulation chose, so that later jobs execute alike; whether that was news."""
         chosen = {key: resolved[key] for key in ("executor", "chunk", "threads") if key in resolved}
+        if "actors" in resolved:
+            chosen["ray"] = (self.config.ray or RayConfig()).model_copy(update={"actors": resolved["actors"]})
         settled = self.config.model_copy(update=chosen)
         news = settled != self.config
         self.config = settled
