@@ -320,8 +320,8 @@ class RayEngine(Engine):
         first, last = self.names[actor.clients[0]], self.names[actor.clients[-1]]
         who = f"client {first}" if len(actor.clients) == 1 else f"{len(actor.clients)} clients ({first} to {last})"
         return SitesLost(
-            f"the Ray actor of {who} is gone in round {self.round} ({type(error).__name__}), and what they learnt since "
-            "the last checkpoint with it: continue from there with coterie resume."
+            f"the Ray actor of {who} is gone in round {self.round} ({type(error).__name__}), and what they learnt "
+            "since the last checkpoint with it: continue from there with coterie resume."
         )
 
 
