@@ -14,8 +14,8 @@ class RayError(Exception):
 
 class RayTaskError(RayError):
     def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause, self.traceback_str = cause, "where it was raised"
+        super().__init__("where it was raised")
+        self.cause = cause
 
 
 class Reference:

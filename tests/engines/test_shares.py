@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fake_ray import FakeRay
+from fake_ray import FakeRay, RayError
 from torch import Tensor
 
 from coterie.contract import Algorithm, Server, Site, broadcast, make_algorithm, pick
 from coterie.engines import Diverged, RoundReport, Settings, SitesLost, checkpoint
 from coterie.engines import ray as ray_engine
 from coterie.engines.parcel import Parcel
-from coterie.engines.ray import RayEngine
+from coterie.engines.ray import RayEngine, Share
 from coterie.engines.shares import divided, members, one_state, state_for
 from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
@@ -42,11 +42,11 @@ FEDERATION = classified((7, 4, 9, 5, 3, 6, 2))
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     fake = FakeRay()
     monkeypatch.setattr(ray_engine, "library", lambda: fake)
     monkeypatch.setattr(ray_engine, "_SPARE", [])
-    yield fake
+    return fake
 
 
 def shared(
@@ -55,6 +55,7 @@ def shared(
     model: ModelSpec = MLP,
     *,
     actors: int | None = 3,
+    address: str | None = None,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> RayEngine:
@@ -62,7 +63,7 @@ def shared(
         "rounds": 3, "evaluate_every": 1000, "training": BATCHES, "dtype": "float64", "threads": 1, "keep_best": "last",
     }  # fmt: skip
     made = make_algorithm(algorithm, **dict(options or {})) if isinstance(algorithm, str) else algorithm
-    return RayEngine(federation, made, model, Settings(**{**defaults, **settings}), actors=actors)
+    return RayEngine(federation, made, model, Settings(**{**defaults, **settings}), address=address, actors=actors)
 
 
 def played(engine: Any) -> list[RoundReport]:
@@ -362,6 +363,16 @@ def test_actors_of_a_closed_engine_serve_the_next_one(ray: FakeRay) -> None:
     with shared(FEDERATION, "fedora", actors=3) as third:
         assert len(ray.started) == 4
         check_equal(third, theirs, played(third), played(theirs))
+
+
+def test_actors_that_cannot_import_a_method_say_so(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(self: Share, *arguments: Any) -> None:
+        raise RayError("System error:\n  No module named 'mine'\n")
+
+    monkeypatch.setattr(Share, "build", build)
+    with pytest.raises(CoterieError, match=r"cannot be set up \(No module named 'mine'\): every node needs") as error:
+        shared(FEDERATION, "local")
+    assert not isinstance(error.value, SitesLost)
 
 
 def test_without_ray_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -52,6 +53,10 @@ def library() -> Any:
 
 class Share:
     """The clients of one actor; what it returns is on its way to the server."""
+
+    def find_modules(self, paths: Sequence[str]) -> None:
+        """Import from where the server imports, as far as there are such folders here."""
+        sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
     def build(
         self,
@@ -186,6 +191,8 @@ class RayEngine(Engine):
         self._kind = (self._ray.get_runtime_context().get_job_id(), settings.threads, settings.device != "cpu")
         handles = self._handles(len(shares))
         self._actors = [_Actor(clients, handle) for clients, handle in zip(shares, handles, strict=True)]
+        for actor in self._actors:
+            actor.handle.find_modules.remote([path or os.getcwd() for path in sys.path])
         alike = (self.algorithm, model, factory, settings, self.K)
         built = [
             actor.handle.build.remote(actor.clients, Parcel(members(self.federation, actor.clients)), *alike)
@@ -197,7 +204,14 @@ class RayEngine(Engine):
                 f"the Ray cluster has started {len(ready)} of {len(built)} actors within {START_SECONDS:.0f} s: others "
                 "may hold its CPUs; lower ray.actors, or wait for them."
             )
-        found = self._results(built)
+        try:
+            found = self._results(built)
+        except SitesLost as error:
+            reason = str(error.__cause__).strip().splitlines()[-1].strip()
+            raise CoterieError(
+                f"a Ray actor cannot be set up ({reason}): every node needs this Coterie, and the modules of the "
+                "method and the model."
+            ) from error
         self._chunk = max(how["chunk"] for how in found)
         self._device = found[0]["device"]
 
@@ -310,7 +324,7 @@ class RayEngine(Engine):
                 if isinstance(cause, self._ray.exceptions.RayError):
                     raise self._loss(actor, cause) from error
                 if not isinstance(cause, CoterieError):
-                    cause.add_note(error.traceback_str)
+                    cause.add_note(str(error))  # with its traceback there
                 raise cause from None
             except self._ray.exceptions.RayError as error:
                 raise self._loss(actor, error) from error

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from coterie.config import Config, RayConfig
 from coterie.engines import Engine, Simulation
-from coterie.engines.ray import RayEngine
+from coterie.engines.ray import RayEngine, library
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.newcomers import divide
@@ -42,7 +42,7 @@ class Experiment:
     """
 
     def __init__(self, config: Config, *, data_dir: Path | None = None) -> None:
-        self.config = config.model_copy(update={"device": resolve_device(config.device)})
+        self.config = config.model_copy(update={"device": resolve_device(config)})
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
         self.model = ModelSpec(config.model.name, config.model.options)
@@ -83,6 +83,8 @@ class Experiment:
         CoterieError
             What is wrong, and the remedy.
         """
+        if self.config.engine == "ray":
+            library()
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
         check_roster(self.config, federation)
