@@ -40,6 +40,7 @@ def cluster() -> Iterator[str]:
     nodes = Cluster(initialize_head=True, head_node_args={**here, "include_dashboard": False})
     try:
         nodes.add_node(**here)
+        nodes.wait_for_nodes(120)
         yield nodes.address
     finally:
         ray.shutdown()
