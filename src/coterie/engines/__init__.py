@@ -2,7 +2,7 @@
 
 from coterie.engines import checkpoint
 from coterie.engines.admission import Admission, Admitted
-from coterie.engines.base import Diverged, Engine, Failure, RoundReport
+from coterie.engines.base import Diverged, Engine, Failure, RoundReport, SitesLost
 from coterie.engines.company import Alone, Company
 from coterie.engines.settings import Participation, Report, Settings
 from coterie.engines.shared import Member, Shared
@@ -12,5 +12,6 @@ from coterie.training import Schedule, TrainingSettings
 
 __all__ = [
     "Admission", "Admitted", "Alone", "Company", "Diverged", "Engine", "Failure", "Member", "Participation", "Report",
-    "RoundReport", "Schedule", "Settings", "Shared", "Simulation", "Trained", "TrainingSettings", "checkpoint",
+    "RoundReport", "Schedule", "Settings", "Shared", "Simulation", "SitesLost", "Trained", "TrainingSettings",
+    "checkpoint",
 ]  # fmt: skip

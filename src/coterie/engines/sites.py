@@ -300,7 +300,7 @@ class Sites:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back the state of the clients."""
-        restore_bank(self.bank, state, self.stack.layout)
+        restore_bank(self.bank, state)
 
 
 def initial_seed(settings: Settings) -> int:

@@ -15,6 +15,7 @@ from rich.table import Table
 from torch import Tensor
 
 from coterie.config import Config
+from coterie.engines import Engine
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import how_many
@@ -74,25 +75,26 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
 
 def measure(experiment: Experiment, job: Job) -> Cost:
     """Run a few rounds of one job and extrapolate."""
+    with experiment.engine(job) as engine:
+        return _extrapolated(experiment, engine)
+
+
+def _extrapolated(experiment: Experiment, engine: Engine) -> Cost:
     config = experiment.config
-    simulation = experiment.simulation(job)
-    experiment.settle(simulation.resolved)
+    experiment.settle(engine.resolved)
     begin = time.perf_counter()
-    evaluation_rows = sum(len(metrics) * simulation.K for metrics in simulation.initial_report().evaluations.values())
+    evaluation_rows = sum(len(metrics) * engine.K for metrics in engine.initial_report().evaluations.values())
     evaluate = time.perf_counter() - begin
     # The first round warms caches and meets the clients; what all will be like is the median of the next.
-    rounds = [simulation.advance().seconds["train"]]
-    while sum(rounds) < PATIENCE and len(rounds) < MANY and not simulation.finished:
-        rounds.append(simulation.advance().seconds["train"])
+    rounds = [engine.advance().seconds["train"]]
+    while sum(rounds) < PATIENCE and len(rounds) < MANY and not engine.finished:
+        rounds.append(engine.advance().seconds["train"])
     first, later = rounds[0], statistics.median(rounds[1:] or rounds)
     evaluations = 1 + math.ceil(config.rounds / config.evaluate_every)
-    whole = simulation.state_dict()
+    whole = engine.state_dict()
     state, server = _bytes(whole), _bytes(whole["server"])
     models = float(
-        sum(
-            tensor[:1].numel() * tensor.element_size() * simulation.K
-            for tensor in simulation.report_models().tensors.values()
-        )
+        sum(tensor[:1].numel() * tensor.element_size() * engine.K for tensor in engine.report_models().tensors.values())
     )
     return Cost(
         seconds=first + later * (config.rounds - 1) + evaluate * evaluations,

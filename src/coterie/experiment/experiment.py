@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from coterie.config import Config
-from coterie.engines import Simulation
+from coterie.config import Config, RayConfig
+from coterie.engines import Engine, Simulation
+from coterie.engines.ray import RayEngine, library
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.newcomers import divide
@@ -41,7 +42,7 @@ class Experiment:
     """
 
     def __init__(self, config: Config, *, data_dir: Path | None = None) -> None:
-        self.config = config.model_copy(update={"device": resolve_device(config.device)})
+        self.config = config.model_copy(update={"device": resolve_device(config)})
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
         self.model = ModelSpec(config.model.name, config.model.options)
@@ -84,6 +85,8 @@ class Experiment:
         CoterieError
             What is wrong, and the remedy.
         """
+        if self.config.engine == "ray":
+            library()
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
         check_roster(self.config, federation)
@@ -106,10 +109,21 @@ class Experiment:
         tree = self.config.as_dict()
         return {key: tree.get(key) for key in (*keys, "dtype", "buffers")}
 
-    def simulation(self, job: Job) -> Simulation:
-        """The engine of one job, at round 0."""
-        settings = engine_settings(self.config, job)
-        return Simulation(self.federation(job.seed), job.system.method, self.model, settings)
+    def engine(self, job: Job) -> Engine:
+        """The engine of one job, at round 0.
+
+        Raises
+        ------
+        CoterieError
+            What the engine needs is not there.
+        """
+        settings, federation = engine_settings(self.config, job), self.federation(job.seed)
+        if self.config.engine == "ray":
+            cluster = self.config.ray or RayConfig()
+            return RayEngine(
+                federation, job.system.method, self.model, settings, address=cluster.address, actors=cluster.actors
+            )
+        return Simulation(federation, job.system.method, self.model, settings)
 
     def run(self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None) -> Result:
         """Run everything into a new run directory.
@@ -160,6 +174,8 @@ class Experiment:
     def settle(self, resolved: Mapping[str, Any]) -> bool:
         """Keep what was chosen, mostly by the first simulation, so that jobs execute alike; whether that was news."""
         chosen = {key: resolved[key] for key in ("executor", "chunk", "threads", "share") if key in resolved}
+        if "actors" in resolved:
+            chosen["ray"] = (self.config.ray or RayConfig()).model_copy(update={"actors": resolved["actors"]})
         settled = self.config.model_copy(update=chosen)
         news = settled != self.config
         self.config = settled

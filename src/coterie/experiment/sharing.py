@@ -30,6 +30,8 @@ def chosen_share(experiment: Experiment) -> int:
     here; where clients train one after the other; and on a GPU, unless the configuration says otherwise.
     """
     config = experiment.config
+    if config.engine != "simulation":  # the clients of a job are spread over a cluster
+        return 1
     if config.share is not None:
         return config.share
     own = all(type(system.method).__module__.startswith("coterie.") for system in experiment.plan.systems)
