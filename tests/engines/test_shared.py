@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.contract import Algorithm, Server, Site, broadcast, make_algorithm, pick
+from coterie.contract import Algorithm, Server, Site, available_algorithms, broadcast, make_algorithm, pick
 from coterie.engines import Diverged, Member, Participation, RoundReport, Settings, Shared, Simulation
 from coterie.engines.joined import JointData
 from coterie.errors import CoterieError
@@ -93,9 +93,12 @@ METHODS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", METHODS)
+OTHERS = [pytest.param(name, marks=pytest.mark.full) for name in available_algorithms() if name not in METHODS]
+
+
+@pytest.mark.parametrize("name", [*METHODS, *OTHERS])
 def test_seeds_in_one_stack_are_as_if_alone(name: str) -> None:
-    algorithm = make_algorithm(name, **METHODS[name])
+    algorithm = make_algorithm(name, **METHODS.get(name, {}))
     alone = {seed: simulation(algorithm, seed) for seed in SEEDS}
     expected = {seed: reports(sim) for seed, sim in alone.items()}
     joint = {seed: simulation(algorithm, seed) for seed in SEEDS}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from coterie.contract import Predictor, Site
 from coterie.engines.company import Company
-from coterie.engines.joined import JointData, JointSite, divided, joined, joint_payload, ranges, signature
+from coterie.engines.joined import JointData, JointSite, Unjoined, divided, joined, joint_payload, ranges, signature
 from coterie.engines.meeting import Meeting, Seat, Stage, Wish
 from coterie.engines.predict import measure
 from coterie.engines.simulation import Simulation
@@ -77,7 +77,10 @@ class Shared:
 
     def hold(self) -> list[bool | None]:
         """Let all runs come to their end; what each returned."""
-        return self.meeting.hold()
+        try:
+            return self.meeting.hold()
+        finally:
+            self.simulations, self._data = {}, {}  # each of them knows us: none would go before all could
 
     def serve(self, wishes: list[Wish]) -> Sequence[Any]:
         """A reply to each of the wishes, all of one kind."""
@@ -90,6 +93,8 @@ class Shared:
             torch.set_num_threads(self.simulations[contents[0].place].sites.threads)
             try:
                 replies = self._call(contents) if isinstance(contents[0], Calling) else self._measure(contents)
+            except Unjoined:  # this time; it cost nothing to find out
+                pass
             except (Exception, SystemExit):  # whose fault it is shows when each run does it by itself
                 self._failures[kind] += 1
             else:

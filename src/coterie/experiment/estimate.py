@@ -19,6 +19,7 @@ from coterie.engines import Engine
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import how_many
+from coterie.experiment.sharing import chosen_share, grouped
 from coterie.yamltext import write_yaml
 
 PATIENCE = 2.0
@@ -69,8 +70,10 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
     experiment.check()
     seed = config.seeds[0]
     costs = {system.label: measure(experiment, Job(system, seed)) for system in experiment.plan.systems}
-    count, _ = how_many(experiment, len(experiment.plan))
-    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count)
+    share = chosen_share(experiment)
+    experiment.settle({"share": share})
+    count, _ = how_many(experiment, len(grouped(experiment, list(experiment.plan))), share)
+    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count, share)
 
 
 def measure(experiment: Experiment, job: Job) -> Cost:
@@ -131,7 +134,7 @@ def _data_bytes(experiment: Experiment) -> float:
     return float(sum(storages.values()))
 
 
-def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
+def _table(costs: Mapping[str, Cost], seeds: int, processes: int, share: int) -> Table:
     table = Table(
         title="Estimate from a few measured rounds",
         title_justify="left",
@@ -165,8 +168,9 @@ def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
     )
     together = f"go on {processes} at a time" if processes > 1 else "go on one after the other"
     times = f", times {processes}" if processes > 1 else ""
+    shared = f"{share} seeds share a stack, which takes less time than they would one by one. " if share > 1 else ""
     table.caption = (
-        f"Runs {together}. Memory is the largest of the methods{times}. "
+        f"Runs {together}. {shared}Memory is the largest of the methods{times}. "
         f"A checkpoint takes up to {decimal(int(max(c.checkpoint for c in every)))} while a method runs."
     )
     table.caption_justify = "left"
