@@ -13,6 +13,10 @@ import pytest
 import yaml
 from cli_helpers import TINY, coterie, error_of, tiny
 
+from coterie.config import parse_config
+from coterie.experiment import Experiment
+from coterie.experiment.processes import how_many
+
 LONGER = (
     TINY.replace("rounds: 4", "rounds: 12").replace("[local,", "[local, fedora,")
     + "dtype: float64\nparticipation: 0.5\ncheckpoint_every: 3\nray: {actors: 2}\n"
@@ -36,6 +40,15 @@ def test_without_ray_the_command_says_how_to_install_it(tmp_path: Path, monkeypa
 def test_an_unknown_engine_and_odd_keys_are_named(tmp_path: Path) -> None:
     assert "engine" in error_of(coterie("run", tiny(tmp_path), "--engine", "rey"))
     assert "ray.actors" in error_of(coterie("run", tiny(tmp_path), "-s", "ray.actors=0"))
+
+
+def test_runs_go_one_after_the_other_on_a_cluster() -> None:
+    several = "processes: 4\nseeds: [0, 1, 2, 3]\n"
+    found = {}
+    for engine in ("simulation", "ray"):
+        text = TINY.replace("threads: 1", several) + f"engine: {engine}\n"
+        found[engine] = how_many(Experiment(parse_config(yaml.safe_load(text))), 8)[0]
+    assert found == {"simulation": 4, "ray": 1}
 
 
 @pytest.mark.full

@@ -37,6 +37,7 @@ def cluster() -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     here = {"num_cpus": 2, "object_store_memory": 80 * 2**20}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     nodes = Cluster(initialize_head=True, head_node_args={**here, "include_dashboard": False})
     try:
         nodes.add_node(**here)
@@ -45,6 +46,8 @@ def cluster() -> Iterator[str]:
     finally:
         ray.shutdown()
         nodes.shutdown()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(("name", "options"), METHODS, ids=[f"{n}-{o.get('variant', '')}" for n, o in METHODS])

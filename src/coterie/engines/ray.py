@@ -242,7 +242,8 @@ class RayEngine(Engine):
     # --- what an engine gives ------------------------------------------------------------------------------------
     def _reach(self, call: Call) -> Reply:
         shared = self._put(common(call.payload))
-        asked, replies = [], []
+        asked: list[tuple[_Actor, Tensor]] = []
+        replies: list[Any] = []
         for actor in self._actors:
             at, own = called(call, actor.clients)
             if len(own.present):
@@ -252,25 +253,20 @@ class RayEngine(Engine):
                 )
                 asked.append((actor, at))
                 replies.append(answer)
-        results = self._results(replies, [actor for actor, _ in asked])
-        return one_reply(call, [(at, reply) for (_, at), reply in zip(asked, results, strict=True)])
+        came = self._each([actor for actor, _ in asked], replies)
+        return one_reply(call, [(at, reply) for (_, at), (_, reply) in zip(asked, came, strict=True)])
 
     def _commit(self, good: Tensor) -> None:
-        self._results(
-            [
-                actor.handle.commit.remote(Parcel(good[actor.clients.start : actor.clients.stop]))
-                for actor in self._actors
-            ]
-        )
+        self._results([actor.handle.commit.remote(Parcel(good[actor.rows])) for actor in self._actors])
 
     def _predict(self, offer: Mapping[str, Any]) -> Iterator[tuple[Sequence[int], Predictor]]:
-        for actor, chunks in zip(self._actors, self._offered("predictors", offer), strict=True):
+        for actor, chunks in self._each(self._actors, self._offered("predictors", offer)):
             for rows, predictor in chunks:
                 yield (rows + actor.clients.start).tolist(), predictor
 
     def _measure(self, offer: Mapping[str, Any]) -> Evaluations:
         whole: dict[str, dict[str, NDArray[np.float64]]] = {}
-        for actor, measured in zip(self._actors, self._offered("evaluate", offer), strict=True):
+        for actor, measured in self._each(self._actors, self._offered("evaluate", offer)):
             for split, metrics in measured.items():
                 for metric, values in metrics.items():
                     # NaN stays where none of an actor's clients has data of this split
@@ -279,13 +275,13 @@ class RayEngine(Engine):
         return whole
 
     def _offered(self, method: str, offer: Mapping[str, Any]) -> list[Any]:
-        """What a method of each actor returns, given what the server offers to its clients."""
+        """What a method of each actor will return, given what the server offers to its clients."""
         shared, everyone = self._put(common(offer)), self._everyone()
         references = []
         for actor in self._actors:
             own = Parcel(payload_for(offer, everyone[actor.rows], self.K))
             references.append(getattr(actor.handle, method).remote(shared, own, self.round))
-        return self._results(references)
+        return references
 
     def site_state(self) -> dict[str, Any]:
         """The state of all clients, fetched from the actors."""
@@ -313,12 +309,15 @@ class RayEngine(Engine):
         """A value in the cluster's store, where every actor finds it."""
         return self._ray.put(Parcel(value))
 
-    def _results(self, references: Sequence[Any], actors: Sequence[_Actor] | None = None) -> list[Any]:
-        """What the actors return; an error of the method's code there is raised here."""
-        found = []
-        for actor, reference in zip(self._actors if actors is None else actors, references, strict=True):
+    def _results(self, references: Sequence[Any]) -> list[Any]:
+        """What all actors return."""
+        return [result for _, result in self._each(self._actors, references)]
+
+    def _each(self, actors: Sequence[_Actor], references: Sequence[Any]) -> Iterator[tuple[_Actor, Any]]:
+        """Actor by actor, what it returns; an error of the method's code there is raised here."""
+        for actor, reference in zip(actors, references, strict=True):
             try:
-                found.append(self._ray.get(reference))
+                result = self._ray.get(reference)
             except self._ray.exceptions.RayTaskError as error:
                 cause = error.cause
                 if isinstance(cause, self._ray.exceptions.RayError):
@@ -328,7 +327,7 @@ class RayEngine(Engine):
                 raise cause from None
             except self._ray.exceptions.RayError as error:
                 raise self._loss(actor, error) from error
-        return found
+            yield actor, result
 
     def _loss(self, actor: _Actor, error: Exception) -> SitesLost:
         first, last = self.names[actor.clients[0]], self.names[actor.clients[-1]]

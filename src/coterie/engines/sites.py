@@ -299,8 +299,12 @@ class Sites:
         return bank_state(self.bank)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back the state of the clients."""
-        restore_bank(self.bank, state)
+        """Take back the state of the clients, wherever its rows lie."""
+        columns = {
+            leaf: {**column, **{key: _on(column[key], self.stack.device) for key in ("default", "rows")}}
+            for leaf, column in state["bank"].items()
+        }
+        restore_bank(self.bank, {**state, "bank": columns})
 
 
 def initial_seed(settings: Settings) -> int:
@@ -344,10 +348,11 @@ def _sizes(values: Mapping[str, Value]) -> dict[str, Sizes]:
     return {name: weigh(value, len(value)) for name, value in values.items()}
 
 
-def _on(value: Value, device: torch.device) -> Value:
-    if isinstance(value, Models):  # those of a server in this process lie there already
+def _on(value: Any, device: torch.device) -> Any:
+    """Models and tensors where the clients' data are; those of a server in this process lie there already."""
+    if isinstance(value, Models):
         return value if value.device.type == device.type else value.to(device)
-    return value.to(device)
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def _at_the_server(value: Value) -> Value:
