@@ -19,7 +19,7 @@ from coterie.experiment import resume_command
 LONGER = (
     TINY.replace("rounds: 4", "rounds: 24")
     .replace("[local,", "[local, fedora,")
-    .replace("threads: 1", "threads: 1\nparticipation: 0.5\ncheckpoint_every: 4\nseeds: [0, 1]")
+    .replace("threads: 1", "threads: 1\nparticipation: 0.5\ncheckpoint_every: 4\nshare: 1\nseeds: [0, 1]")
 )
 
 

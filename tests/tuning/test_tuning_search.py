@@ -176,6 +176,15 @@ def test_an_interrupted_search_goes_on_where_it_was(search: str, rounds: int, mo
     assert settings(resume_tuning("stopped")) == settings(whole), "a finished search gives its result again"
 
 
+def test_seeds_of_a_trial_may_share_a_stack() -> None:
+    alone, shared = tuned(), tune(TINY | {"share": 2}, algorithms=["ditto"], space=SPACE)
+    assert len(settings(alone)) == len(settings(shared)) == 4
+    for one, other in zip(alone.rows, shared.rows, strict=True):
+        assert one.keys() == other.keys()
+        for key in one.keys() - {"seconds"}:
+            assert one[key] == (pytest.approx(other[key], abs=1e-6) if isinstance(one[key], float) else other[key])
+
+
 def test_the_same_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tuned(output="whole")
     with monkeypatch.context() as patched:

@@ -29,6 +29,9 @@ def run(
         typer.Option(help="How models train side by side: auto, fastest (measured), stacked, vmap or loop."),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Cores to use; default: all, or OMP_NUM_THREADS.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where clients train: simulation (here), or ray (actors of a Ray cluster).")
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print the resolved configuration and what it will cost; train nothing."),
@@ -43,7 +46,7 @@ def run(
     Ctrl-C saves; [bold]coterie resume[/] goes on from there.
     """
     console = standard_output()
-    flags = {"executor": executor, "workers": workers}
+    flags = {"engine": engine, "executor": executor, "workers": workers}
     overrides = [*(overrides or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     with friendly(debug, data_dir):
         experiment = loaded(console, quiet)

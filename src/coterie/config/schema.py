@@ -221,6 +221,17 @@ class NewcomersConfig(Section):
         return None if training is None else training.model_dump(exclude_unset=True)
 
 
+class RayConfig(Section):
+    """The cluster of ``engine: ray``.
+
+    ``address`` is ``auto`` for the cluster that this machine belongs to, or ``host:port``; without it one is started
+    here. ``actors`` share the clients; by default there are as many as the cluster has CPUs for.
+    """
+
+    address: Annotated[str, Field(min_length=1)] | None = None
+    actors: Annotated[int, Field(ge=1, le=65536)] | None = None
+
+
 RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?P<log>:\s*log)?\s*")
 
 
@@ -322,12 +333,15 @@ class Config(Section):
     output: Annotated[str, Field(min_length=1)] | None = None
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
+    engine: Literal["simulation", "ray"] = "simulation"
+    ray: RayConfig | None = None
     executor: Literal["auto", "fastest", "stacked", "vmap", "loop"] = "auto"
     chunk: PositiveInt | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     processes: Annotated[int, Field(ge=1, le=1024)] | None = None
     client_memory: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    share: PositiveInt | None = None
     buffers: Literal["average", "local", "server"] = "average"
 
     @field_validator("seeds")

@@ -2,13 +2,16 @@
 
 from coterie.engines import checkpoint
 from coterie.engines.admission import Admission, Admitted
-from coterie.engines.base import Diverged, Engine, Failure, RoundReport
+from coterie.engines.base import Diverged, Engine, Failure, RoundReport, SitesLost
+from coterie.engines.company import Alone, Company
 from coterie.engines.settings import Participation, Report, Settings
+from coterie.engines.shared import Member, Shared
 from coterie.engines.simulation import Simulation
 from coterie.engines.trained import Trained
 from coterie.training import Schedule, TrainingSettings
 
 __all__ = [
-    "Admission", "Admitted", "Diverged", "Engine", "Failure", "Participation", "Report", "RoundReport", "Schedule",
-    "Settings", "Simulation", "Trained", "TrainingSettings", "checkpoint",
+    "Admission", "Admitted", "Alone", "Company", "Diverged", "Engine", "Failure", "Member", "Participation", "Report",
+    "RoundReport", "Schedule", "Settings", "Shared", "Simulation", "SitesLost", "Trained", "TrainingSettings",
+    "checkpoint",
 ]  # fmt: skip

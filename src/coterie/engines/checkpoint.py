@@ -43,7 +43,7 @@ def state_of(engine: Engine) -> dict[str, Any]:
         "resolved": engine.resolved,
         "round": engine.round,
         "server": pack(engine._store.values),
-        **engine.site_state(),
+        **pack(engine.site_state()),
         "welcomed": engine.welcomed,
         "ledger": engine.ledger.state_dict(),
         "seconds": engine.seconds,
@@ -71,7 +71,7 @@ def restore(engine: Engine, state: Mapping[str, Any]) -> None:
     engine.round = state["round"]
     engine.server.round = state["round"]
     restore_server(engine._store.values, state["server"], layout)
-    engine.load_site_state(state)
+    engine.load_site_state(unpack({key: state[key] for key in ("bank", "shapes", "started")}, layout))
     engine.welcomed = state["welcomed"]
     engine.ledger.load_state_dict(state["ledger"])
     engine.seconds = dict(state["seconds"])
@@ -84,26 +84,21 @@ def restore(engine: Engine, state: Mapping[str, Any]) -> None:
 
 
 def bank_state(bank: SiteBank) -> dict[str, Any]:
-    """The state of some clients as plain data; of each attribute the rows that are not its default."""
+    """The state of some clients; of each attribute the rows that are not its default."""
     return {
-        "bank": {
-            leaf: {"default": pack(c.default), "rows": pack(_own_rows(c)), "own": c.own}
-            for leaf, c in bank.columns.items()
-        },
+        "bank": {leaf: {"default": c.default, "rows": _own_rows(c), "own": c.own} for leaf, c in bank.columns.items()},
         "shapes": bank.shapes,
         "started": bank.started,
     }
 
 
-def restore_bank(bank: SiteBank, state: Mapping[str, Any], layout: Layout) -> None:
+def restore_bank(bank: SiteBank, state: Mapping[str, Any]) -> None:
     """Put what ``bank_state`` gave into the bank of the same clients."""
     bank.columns = {}
     for leaf, saved in state["bank"].items():
-        column = bank.column(leaf, unpack(saved["default"], layout))
-        rows = unpack(saved["rows"], layout)
-        if rows is not None:
-            column.write(saved["own"].nonzero().flatten(), rows)
-        column.own = saved["own"]
+        column = bank.column(leaf, saved["default"])
+        if saved["rows"] is not None:
+            column.write(saved["own"].nonzero().flatten(), saved["rows"])
     bank.shapes, bank.started = dict(state["shapes"]), state["started"]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from coterie.contract import Algorithm, Predictor
 from coterie.engines.bank import SiteBank
 from coterie.engines.base import Engine, Evaluations
+from coterie.engines.company import Company
 from coterie.engines.settings import Settings
 from coterie.engines.sites import Call, Reply, Sites
 from coterie.federation.federation import Federation
@@ -40,6 +41,15 @@ class Simulation(Engine):
             "device": str(self.device),
             "dtype": self.settings.dtype,
         }
+
+    def accompany(self, company: Company) -> None:
+        """Let the clients compute in company; time is then counted by its clock."""
+        self.sites.company, self.clock = company, company.clock
+
+    @property
+    def phase(self) -> str:
+        """What the run is about: to ``prepare``, ``describe``, ``train`` or ``evaluate``."""
+        return self._phase
 
     def _reach(self, call: Call) -> Reply:
         return self.sites.answer(call)

@@ -19,7 +19,7 @@ from coterie.engines.answers import Averaged, Collected
 from coterie.engines.autotune import fastest
 from coterie.engines.bank import SiteBank
 from coterie.engines.checkpoint import bank_state, restore_bank
-from coterie.engines.predict import measure
+from coterie.engines.company import Alone, Company
 from coterie.engines.room import Room
 from coterie.engines.settings import Settings
 from coterie.engines.statistics import Statistics
@@ -137,6 +137,7 @@ class Sites:
     ) -> None:
         self.federation, self.algorithm, self.stack = federation, algorithm, stack
         self.numbers = torch.arange(federation.k) if numbers is None else numbers
+        self.company: Company = Alone()
         theta = stack.initial(initial_seed(settings))
         # models that all fit a core's cache train faster in one stack on one core than divided among several
         small = federation.k * sum(theta.bytes_per_row()) <= CHUNK_BYTES
@@ -206,7 +207,7 @@ class Sites:
 
     def _call(self, method: Callable[..., Any], site: Site, payload: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            returned = dict(method(site, **payload) or {})
+            returned = dict(self.company.run(method, site, payload) or {})
         except CoterieError as error:
             raise CoterieError(f"{self.algorithm.name}, round {site.round}: {error}") from error
         except SystemExit as error:
@@ -272,7 +273,7 @@ class Sites:
             if len(new):  # never contacted so far: what it would start with, without making it its state
                 self.algorithm.start(self.site(new, rows, round))
             site = self.site(rows, rows, round)
-            predictor = self.algorithm.personal(site, **self.statistics.arrive(site, arrived))
+            predictor = self.company.run(self.algorithm.personal, site, self.statistics.arrive(site, arrived))
             self.bank.discard()
             yield rows, predictor
 
@@ -284,7 +285,8 @@ class Sites:
                 data = self.federation.split(split)
                 if data.total == 0:
                     continue
-                values = measure(self.stack, predictor, data.select(rows.tolist()), self.federation.task)
+                chosen = data.select(rows.tolist())
+                values = self.company.measure(self.stack, predictor, chosen, rows, split, self.federation.task)
                 for metric, value in values.items():
                     parts.setdefault(split, {}).setdefault(metric, []).append(value.cpu())
         return {
@@ -297,8 +299,12 @@ class Sites:
         return bank_state(self.bank)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back the state of the clients."""
-        restore_bank(self.bank, state, self.stack.layout)
+        """Take back the state of the clients, wherever its rows lie."""
+        columns = {
+            leaf: {**column, **{key: _on(column[key], self.stack.device) for key in ("default", "rows")}}
+            for leaf, column in state["bank"].items()
+        }
+        restore_bank(self.bank, {**state, "bank": columns})
 
 
 def initial_seed(settings: Settings) -> int:
@@ -342,10 +348,11 @@ def _sizes(values: Mapping[str, Value]) -> dict[str, Sizes]:
     return {name: weigh(value, len(value)) for name, value in values.items()}
 
 
-def _on(value: Value, device: torch.device) -> Value:
-    if isinstance(value, Models):  # those of a server in this process lie there already
+def _on(value: Any, device: torch.device) -> Any:
+    """Models and tensors where the clients' data are; those of a server in this process lie there already."""
+    if isinstance(value, Models):
         return value if value.device.type == device.type else value.to(device)
-    return value.to(device)
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def _at_the_server(value: Value) -> Value:

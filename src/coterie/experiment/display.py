@@ -103,11 +103,16 @@ class Display:
         """One line above the bars."""
         self._bars.console.print(text, highlight=False, soft_wrap=True)
 
-    def start(self, done: int, side_by_side: int, where: Path) -> None:
-        """A line that stays: how many runs there are, ``done`` of them earlier, how many go on at once, and where."""
+    def start(self, done: int, side_by_side: int, seeds: int, where: Path) -> None:
+        """A line that stays: how many runs there are, ``done`` of them earlier, how many go on at once, and where.
+
+        ``seeds`` is how many share a stack.
+        """
         self._done = done
         before = f", {done} of them done" if done else ""
-        together = f", {side_by_side} at a time" if side_by_side > 1 else ""
+        at_once = min(side_by_side * seeds, len(self._plan) - done)
+        together = f", {at_once} at a time" if at_once > 1 else ""
+        together += f" ({seeds} seeds in one stack)" if seeds > 1 else ""
         runs = f"{len(self._plan)} run{'s' if len(self._plan) > 1 else ''}"
         self.say(f"{runs}{before}{together}, into {escape(str(where))}")
 

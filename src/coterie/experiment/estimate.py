@@ -15,9 +15,11 @@ from rich.table import Table
 from torch import Tensor
 
 from coterie.config import Config
+from coterie.engines import Engine
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import how_many
+from coterie.experiment.sharing import chosen_share, grouped
 from coterie.yamltext import write_yaml
 
 PATIENCE = 2.0
@@ -68,31 +70,34 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
     experiment.check()
     seed = config.seeds[0]
     costs = {system.label: measure(experiment, Job(system, seed)) for system in experiment.plan.systems}
-    count, _ = how_many(experiment, len(experiment.plan))
-    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count)
+    share = chosen_share(experiment)
+    experiment.settle({"share": share})
+    count, _ = how_many(experiment, len(grouped(experiment, list(experiment.plan))), share)
+    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count, share)
 
 
 def measure(experiment: Experiment, job: Job) -> Cost:
     """Run a few rounds of one job and extrapolate."""
+    with experiment.engine(job) as engine:
+        return _extrapolated(experiment, engine)
+
+
+def _extrapolated(experiment: Experiment, engine: Engine) -> Cost:
     config = experiment.config
-    simulation = experiment.simulation(job)
-    experiment.settle(simulation.resolved)
+    experiment.settle(engine.resolved)
     begin = time.perf_counter()
-    evaluation_rows = sum(len(metrics) * simulation.K for metrics in simulation.initial_report().evaluations.values())
+    evaluation_rows = sum(len(metrics) * engine.K for metrics in engine.initial_report().evaluations.values())
     evaluate = time.perf_counter() - begin
     # The first round warms caches and meets the clients; what all will be like is the median of the next.
-    rounds = [simulation.advance().seconds["train"]]
-    while sum(rounds) < PATIENCE and len(rounds) < MANY and not simulation.finished:
-        rounds.append(simulation.advance().seconds["train"])
+    rounds = [engine.advance().seconds["train"]]
+    while sum(rounds) < PATIENCE and len(rounds) < MANY and not engine.finished:
+        rounds.append(engine.advance().seconds["train"])
     first, later = rounds[0], statistics.median(rounds[1:] or rounds)
     evaluations = 1 + math.ceil(config.rounds / config.evaluate_every)
-    whole = simulation.state_dict()
+    whole = engine.state_dict()
     state, server = _bytes(whole), _bytes(whole["server"])
     models = float(
-        sum(
-            tensor[:1].numel() * tensor.element_size() * simulation.K
-            for tensor in simulation.report_models().tensors.values()
-        )
+        sum(tensor[:1].numel() * tensor.element_size() * engine.K for tensor in engine.report_models().tensors.values())
     )
     return Cost(
         seconds=first + later * (config.rounds - 1) + evaluate * evaluations,
@@ -129,7 +134,7 @@ def _data_bytes(experiment: Experiment) -> float:
     return float(sum(storages.values()))
 
 
-def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
+def _table(costs: Mapping[str, Cost], seeds: int, processes: int, share: int) -> Table:
     table = Table(
         title="Estimate from a few measured rounds",
         title_justify="left",
@@ -163,8 +168,9 @@ def _table(costs: Mapping[str, Cost], seeds: int, processes: int) -> Table:
     )
     together = f"go on {processes} at a time" if processes > 1 else "go on one after the other"
     times = f", times {processes}" if processes > 1 else ""
+    shared = f"{share} seeds share a stack, which takes less time than they would one by one. " if share > 1 else ""
     table.caption = (
-        f"Runs {together}. Memory is the largest of the methods{times}. "
+        f"Runs {together}. {shared}Memory is the largest of the methods{times}. "
         f"A checkpoint takes up to {decimal(int(max(c.checkpoint for c in every)))} while a method runs."
     )
     table.caption_justify = "left"

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from coterie.config import Config
-from coterie.engines import Simulation
+from coterie.config import Config, RayConfig
+from coterie.engines import Engine, Simulation
+from coterie.engines.ray import RayEngine, library
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.newcomers import divide
@@ -41,11 +42,11 @@ class Experiment:
     """
 
     def __init__(self, config: Config, *, data_dir: Path | None = None) -> None:
-        self.config = config.model_copy(update={"device": resolve_device(config.device)})
+        self.config = config.model_copy(update={"device": resolve_device(config)})
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
         self.model = ModelSpec(config.model.name, config.model.options)
-        self._federation: tuple[int, Federation, Federation | None] | None = None
+        self._federations: dict[int, tuple[Federation, Federation | None]] = {}
 
     def federation(self, seed: int) -> Federation:
         """The members of the federation of one seed; a seed fixed in the configuration gives all the same.
@@ -69,10 +70,12 @@ class Experiment:
 
     def _divided(self, seed: int) -> tuple[Federation, Federation | None]:
         used = seed if self.config.federation.seed is None else self.config.federation.seed
-        if self._federation is None or self._federation[0] != used:
+        if used not in self._federations:
+            while len(self._federations) >= (self.config.share or 1):  # as many as are trained at a time
+                del self._federations[next(iter(self._federations))]
             built = build_federation(self.config.federation, seed=used, data_dir=self.data_dir)
-            self._federation = (used, *divide(self.config.newcomers, built, used))
-        return self._federation[1:]
+            self._federations[used] = divide(self.config.newcomers, built, used)
+        return self._federations[used]
 
     def check(self) -> Federation:
         """Find what is wrong before a run directory is made; returns the first seed's federation.
@@ -82,6 +85,8 @@ class Experiment:
         CoterieError
             What is wrong, and the remedy.
         """
+        if self.config.engine == "ray":
+            library()
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
         check_roster(self.config, federation)
@@ -104,10 +109,21 @@ class Experiment:
         tree = self.config.as_dict()
         return {key: tree.get(key) for key in (*keys, "dtype", "buffers")}
 
-    def simulation(self, job: Job) -> Simulation:
-        """The engine of one job, at round 0."""
-        settings = engine_settings(self.config, job)
-        return Simulation(self.federation(job.seed), job.system.method, self.model, settings)
+    def engine(self, job: Job) -> Engine:
+        """The engine of one job, at round 0.
+
+        Raises
+        ------
+        CoterieError
+            What the engine needs is not there.
+        """
+        settings, federation = engine_settings(self.config, job), self.federation(job.seed)
+        if self.config.engine == "ray":
+            cluster = self.config.ray or RayConfig()
+            return RayEngine(
+                federation, job.system.method, self.model, settings, address=cluster.address, actors=cluster.actors
+            )
+        return Simulation(federation, job.system.method, self.model, settings)
 
     def run(self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None) -> Result:
         """Run everything into a new run directory.
@@ -156,8 +172,10 @@ class Experiment:
         directory.write_config(write_yaml(self.config.as_dict()))
 
     def settle(self, resolved: Mapping[str, Any]) -> bool:
-        """Keep what the first simulation chose, so that later jobs execute alike; whether that was news."""
-        chosen = {key: resolved[key] for key in ("executor", "chunk", "threads") if key in resolved}
+        """Keep what was chosen, mostly by the first simulation, so that jobs execute alike; whether that was news."""
+        chosen = {key: resolved[key] for key in ("executor", "chunk", "threads", "share") if key in resolved}
+        if "actors" in resolved:
+            chosen["ray"] = (self.config.ray or RayConfig()).model_copy(update={"actors": resolved["actors"]})
         settled = self.config.model_copy(update=chosen)
         news = settled != self.config
         self.config = settled

@@ -1,4 +1,4 @@
-"""Jobs side by side, in processes of their own; this side hands them out and keeps the books.
+"""Jobs side by side, in processes of their own; this side hands them out, group by group, and keeps the books.
 
 Two jobs share nothing but the run directory, so that processes divide a machine's cores without loss, where threads
 inside one small model's steps would wait for one another most of the time. Results do not depend on it.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
@@ -41,8 +41,8 @@ PROCESS_BYTES, COPIES = 600e6, 12
 """Memory of the libraries in one process, and of one run in numbers of its models; for the limit of processes."""
 
 
-def how_many(experiment: Experiment, jobs: int) -> tuple[int, int]:
-    """Processes for ``jobs`` jobs on this machine, and threads for each.
+def how_many(experiment: Experiment, jobs: int, seeds: int = 1) -> tuple[int, int]:
+    """Processes for ``jobs`` jobs on this machine, and threads for each; of a job, ``seeds`` share a stack.
 
     As many as there are cores (or ``workers``) for, unless the configuration says otherwise, the work is not worth
     it, memory would run short, the jobs share a GPU, or a method or model lives in the script that was started, where
@@ -50,11 +50,13 @@ def how_many(experiment: Experiment, jobs: int) -> tuple[int, int]:
     """
     config = experiment.config
     cores = config.workers or MACHINE_THREADS
+    if config.engine == "ray":  # the cluster's CPUs are divided among the actors of one job
+        return 1, config.threads or 1
     if "__main__" in modules_of(experiment):
         return 1, config.threads or cores
     if config.processes is None:
         on_gpu = config.device.startswith("cuda")
-        wanted = 1 if on_gpu or work(experiment, jobs) < WORTHWHILE else cores // (config.threads or 1)
+        wanted = 1 if on_gpu or work(experiment, jobs, seeds) < WORTHWHILE else cores // (config.threads or 1)
         wanted = min(wanted, memory_for(experiment))
     else:
         wanted = config.processes
@@ -70,13 +72,13 @@ def modules_of(experiment: Experiment) -> list[str]:
     return sorted(found | {type(federation.partition).__module__})
 
 
-def work(experiment: Experiment, jobs: int) -> float:
-    """About how many seconds one core would train."""
+def work(experiment: Experiment, jobs: int, seeds: int = 1) -> float:
+    """About how many seconds one core would train ``jobs`` jobs, each of ``seeds`` that share a stack."""
     config, federation = experiment.config, experiment.federation(experiment.config.seeds[0])
     settings, n = config.training, federation.train.n
     steps = settings.epochs * math.ceil(int(n.max()) / settings.batch_size)
     operations = 6.0 * parameters(experiment) * settings.epochs * int(n.sum())
-    return jobs * config.rounds * (steps * STEP_SECONDS + operations / OPERATIONS_A_SECOND)
+    return jobs * config.rounds * (steps * STEP_SECONDS + seeds * operations / OPERATIONS_A_SECOND)
 
 
 def memory_for(experiment: Experiment) -> int:
@@ -125,7 +127,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 env=environment,
             )
-        self.job: int | None = None
+        self.jobs: list[int] = []
         threading.Thread(target=self._listen, args=(inbox,), daemon=True).start()
 
     def _listen(self, inbox: SimpleQueue[tuple[Worker, Any]]) -> None:
@@ -190,15 +192,15 @@ class Processes:
                 worker.process.kill()
             worker.end()
 
-    def run(self, jobs: Iterable[Job], observer: Observer) -> None:
-        """Hand out the jobs in their order until none is left or one was told to stop.
+    def run(self, groups: Iterable[Sequence[Job]], observer: Observer) -> None:
+        """Hand out the groups of jobs in their order until none is left or one was told to stop.
 
         Raises
         ------
         CoterieError
             What stopped a job; the others have saved and stopped before.
         """
-        waiting, ending = deque(self._plan.index(job) for job in jobs), False
+        waiting, ending = deque([self._plan.index(job) for job in group] for group in groups), False
         busy = set(self._workers)
         error: BaseException | None = None
         for worker in self._workers:
@@ -215,23 +217,23 @@ class Processes:
                     worker.send(self._call(observer, content) or ending)
                 except CoterieError as problem:  # the data are not those of the run's beginning, or the disk is full
                     kind, content = "failed", problem
-            if kind == "ended":  # True where the job is complete, False where it saved and stopped
+            if kind == "ended":  # True where the jobs are complete, False where they saved and stopped
                 ending = ending or not content
                 self._next(worker, waiting, ending)
             elif kind == "failed":
                 error, ending = error or content, True
                 worker.process.kill()
-            if kind == "failed" or worker.job is None:
+            if kind == "failed" or not worker.jobs:
                 busy.discard(worker)
         if error is not None:
             raise error
 
-    def _next(self, worker: Worker, waiting: deque[int], ending: bool) -> None:
-        worker.job = waiting.popleft() if waiting and not ending else None
-        if worker.job is None:
-            worker.close()
+    def _next(self, worker: Worker, waiting: deque[list[int]], ending: bool) -> None:
+        worker.jobs = waiting.popleft() if waiting and not ending else []
+        if worker.jobs:
+            worker.send(worker.jobs)
         else:
-            worker.send(worker.job)
+            worker.close()
 
     def _call(self, observer: Observer, content: tuple[str, int, Mapping[str, Any]]) -> Any:
         name, number, arguments = content
@@ -239,7 +241,7 @@ class Processes:
 
     def _death(self, worker: Worker) -> CoterieError:
         code = worker.end()
-        job = self._plan[worker.job or 0]
+        job = self._plan[worker.jobs[0] if worker.jobs else 0]
         cause, advice = f"exit code {code}" if code >= 0 else f"signal {-code}", ""
         if code == -9:
             cause, advice = "signal 9, often a lack of memory", "; processes: 1 in the configuration needs less memory"

@@ -19,7 +19,8 @@ from coterie.experiment.plan import Job
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.record import Key, Record
 from coterie.experiment.result import Result
-from coterie.experiment.work import Closing, Opening, carry_out
+from coterie.experiment.sharing import carry_out_together, chosen_share, grouped
+from coterie.experiment.work import Closing, Opening
 from coterie.runs import History, NewcomersDirectory, RunDirectory
 
 if TYPE_CHECKING:
@@ -50,11 +51,13 @@ class Session:
         left = [job for job in plan if job.key not in self.record.finished]
         self.record.check_recipe(self.experiment.recipe())
         with self.display, listening(self._stopping) as self.stop:
-            count, threads = how_many(self.experiment, len(left)) if left else (1, 1)
-            self.display.start(len(plan) - len(left), count, self.directory.path)
+            groups = self._groups(left)
+            seeds = max((len(group) for group in groups), default=1)
+            count, threads = how_many(self.experiment, len(groups), seeds) if left else (1, 1)
+            self.display.start(len(plan) - len(left), count, seeds, self.directory.path)
             self._name_newcomers()
             try:
-                self._carry_out(left, count, threads)
+                self._carry_out(groups, count, threads)
             except BaseException:
                 with suppress(CoterieError):
                     self._write()  # what was computed before the mishap is kept
@@ -103,14 +106,20 @@ class Session:
             names = f"{', '.join(newcomers.names[:8])}{' ...' if len(newcomers.names) > 8 else ''}"
             self.display.say(escape(f"held out as newcomers with seed {first}: {names}"))
 
-    def _carry_out(self, jobs: list[Job], count: int, threads: int) -> None:
+    def _groups(self, left: list[Job]) -> list[list[Job]]:
+        """The jobs that are left, those that share a stack together; a resumed run then has the same groups."""
+        if left and self.experiment.settle({"share": chosen_share(self.experiment)}):
+            self.experiment.write_config(self.directory)
+        return grouped(self.experiment, left)
+
+    def _carry_out(self, groups: list[list[Job]], count: int, threads: int) -> None:
         """The jobs, in this process or in several."""
         if count > 1:
             with Processes(self.experiment, self.directory, count, threads) as processes:
-                processes.run(jobs, self)
+                processes.run(groups, self)
             return
-        for job in jobs:
-            if self.stop.number is not None or not carry_out(self.experiment, job, self.directory, self):
+        for group in groups:
+            if self.stop.number is not None or not carry_out_together(self.experiment, group, self.directory, self):
                 return
 
     # --- the books of a job --------------------------------------------------------------------------------------

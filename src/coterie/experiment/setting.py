@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from coterie.experiment.plan import Job
 
 
-def resolve_device(device: str) -> str:
-    """``auto`` becomes the first GPU where there is one; a GPU that is not there is an error.
+def resolve_device(config: Config) -> str:
+    """``auto`` becomes the first GPU where there is one; a GPU that is not there is an error, unless actors have it.
 
     Raises
     ------
     CoterieError
         torch sees no such GPU.
     """
+    device = config.device
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if count else "cpu"
-    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
+    if device.startswith("cuda") and config.engine != "ray" and int(device.partition(":")[2] or 0) >= count:
         raise CoterieError(f"device: torch sees {count} GPUs, so there is no {device}: use --device cpu.")
     return device
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from coterie.engines import Diverged, RoundReport, Simulation, Trained, checkpoint
+from coterie.engines import Alone, Company, Diverged, Engine, RoundReport, Simulation, SitesLost, Trained, checkpoint
 from coterie.errors import CoterieError
 from coterie.experiment.newcomers import take_in
 from coterie.experiment.plan import Job
@@ -88,43 +88,56 @@ class Observer(Protocol):
         """Rounds and models are complete."""
 
 
-def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observer: Observer) -> bool:
-    """Run one job from its checkpoint, or from the start, to its models.
+def carry_out(
+    experiment: Experiment,
+    job: Job,
+    directory: RunDirectory,
+    observer: Observer,
+    join: Callable[[Simulation], Company] | None = None,
+) -> bool:
+    """Run one job from its checkpoint, or from the start, to its models; its clients ``join`` those of other jobs.
 
-    Returns whether it came to its end; False where the observer asked it to save and stop.
+    Returns whether it came to its end; False where the observer, or its company, asked it to save and stop.
 
     Raises
     ------
     CoterieError
         Wrong data, a damaged checkpoint, or a file that cannot be written.
     """
+    with experiment.engine(job) as engine:
+        company = join(engine) if join is not None and isinstance(engine, Simulation) else Alone()
+        return _carry_out(experiment, job, engine, directory, observer, company)
+
+
+def _carry_out(
+    experiment: Experiment, job: Job, engine: Engine, directory: RunDirectory, observer: Observer, company: Company
+) -> bool:
     federation = experiment.federation(job.seed)
-    simulation = experiment.simulation(job)
     path = directory.checkpoint(*job.key)
     resumed = path.exists()
     if resumed:
-        checkpoint.load(path, simulation)
+        checkpoint.load(path, engine)
     n = np.asarray(federation.train.n)
-    round = simulation.round if resumed else -1
-    observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, simulation.resolved))
+    round = engine.round if resumed else -1
+    observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, engine.resolved))
     diverged = False
     try:
-        if not _advance(experiment, job, simulation, directory, observer, begun=resumed):
+        if not _advance(experiment, job, engine, directory, observer, company, begun=resumed):
             return False
     except Diverged as error:
         diverged = True
-        observer.gave_up(job, simulation.round, str(error))
+        observer.gave_up(job, engine.round, str(error))
     if experiment.config.save_models:
-        models = simulation.report_models().tensors
-        save_models(directory, *job.key, federation.names, models, round=simulation.report_round)
-    closing = Closing(simulation.round, simulation.report_round, simulation.ledger.per_client())
+        models = engine.report_models().tensors
+        save_models(directory, *job.key, federation.names, models, round=engine.report_round)
+    closing = Closing(engine.round, engine.report_round, engine.ledger.per_client())
     if not diverged:
-        trained, newcomers = Trained.of(simulation), experiment.newcomers(job.seed)
+        trained, newcomers = Trained.of(engine), experiment.newcomers(job.seed)
         if experiment.config.save_server:
             trained.save(directory.server(*job.key))
         if newcomers is not None:
             observer.saving(job)
-            checkpoint.save(path, simulation)  # so that a kill costs no round
+            checkpoint.save(path, engine)  # so that a kill costs no round
             take_in(experiment, job, trained, newcomers, NewcomersDirectory(directory.newcomers))
     observer.finished(job, closing)
     path.unlink(missing_ok=True)
@@ -134,9 +147,10 @@ def carry_out(experiment: Experiment, job: Job, directory: RunDirectory, observe
 def _advance(
     experiment: Experiment,
     job: Job,
-    simulation: Simulation,
+    engine: Engine,
     directory: RunDirectory,
     observer: Observer,
+    company: Company,
     *,
     begun: bool,
 ) -> bool:
@@ -145,31 +159,30 @@ def _advance(
     What was ``begun`` has its report of round 0, even where it was stopped right after that.
     """
     path = directory.checkpoint(*job.key)
-    saved, last = time.monotonic(), simulation.round
-    stop = not begun and observer.noted(job, simulation.initial_report())
-    while not simulation.finished:
-        if not stop:
-            report = _next_round(simulation)
-            if _wanted(experiment, bool(report.evaluations), simulation.finished):
-                _save_relations(job, simulation, directory)
-            stop = observer.noted(job, report)
-            if simulation.finished:
-                return True
-        due = simulation.round - last >= experiment.config.checkpoint_every
-        if due or stop or time.monotonic() - saved >= CHECKPOINT_SECONDS:
+    saved, last = time.monotonic(), engine.round
+    stop = not begun and observer.noted(job, engine.initial_report())
+    while not engine.finished:
+        due = engine.round - last >= experiment.config.checkpoint_every
+        due = due or time.monotonic() - saved >= CHECKPOINT_SECONDS
+        stop, due = company.agree(stop, due)
+        if due or stop:
             observer.saving(job)
-            checkpoint.save(path, simulation)
-            saved, last = time.monotonic(), simulation.round
+            checkpoint.save(path, engine)
+            saved, last = time.monotonic(), engine.round
         if stop:
             return False
+        report = _next_round(engine)
+        if _wanted(experiment, bool(report.evaluations), engine.finished):
+            _save_relations(job, engine, directory)
+        stop = observer.noted(job, report)
     return True
 
 
-def _next_round(simulation: Simulation) -> RoundReport:
+def _next_round(engine: Engine) -> RoundReport:
     """One round; a setting that this method cannot work with ends its run, and no other."""
     try:
-        return simulation.advance()
-    except Diverged:
+        return engine.advance()
+    except (Diverged, SitesLost):
         raise
     except CoterieError as error:
         raise Diverged(str(error)) from error
@@ -181,7 +194,7 @@ def _wanted(experiment: Experiment, evaluated: bool, last: bool) -> bool:
     return when != "none" and (last or when == "every_round" or (when == "evaluated" and evaluated))
 
 
-def _save_relations(job: Job, simulation: Simulation, directory: RunDirectory) -> None:
-    matrices = simulation.relations()
+def _save_relations(job: Job, engine: Engine, directory: RunDirectory) -> None:
+    matrices = engine.relations()
     if matrices:
-        save_relations(directory, *job.key, simulation.round, simulation.names, matrices)
+        save_relations(directory, *job.key, engine.round, engine.names, matrices)

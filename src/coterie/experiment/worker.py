@@ -15,7 +15,8 @@ from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.interrupt import SIGNALS
 from coterie.experiment.plan import Job
-from coterie.experiment.work import Closing, Opening, carry_out
+from coterie.experiment.sharing import carry_out_together
+from coterie.experiment.work import Closing, Opening
 from coterie.runs import RunDirectory
 
 
@@ -82,8 +83,8 @@ def serve(pipe: Pipe) -> None:
         jobs = list(experiment.plan)
         correspondent = Correspondent(pipe, {job.key: number for number, job in enumerate(jobs)})
         while True:
-            job = jobs[pipe.receive()]
-            pipe.send(("ended", carry_out(experiment, job, RunDirectory(path), correspondent)))
+            group = [jobs[number] for number in pipe.receive()]
+            pipe.send(("ended", carry_out_together(experiment, group, RunDirectory(path), correspondent)))
     except Exception as error:
         pipe.send(("failed", _portable(error)))
 

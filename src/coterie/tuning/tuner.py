@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from coterie.config import AlgorithmEntry, Config, TuneConfig, parse_config
 from coterie.contract import algorithm_class
-from coterie.engines import Simulation
+from coterie.engines import Alone, Member, Shared, Simulation
 from coterie.errors import CoterieError, Interrupted
 from coterie.experiment import Experiment, read_config
 from coterie.experiment.display import busy
@@ -229,30 +229,47 @@ class _Tuner:
         return books.trials[-1]
 
     def _carry_out(self, trial: Trial, books: Books, metric: str, display: Progressing) -> None:
-        """The seeds that are left of a trial; stops between two rounds where that is asked for."""
-        for seed in self.seeds:
-            if seed in trial.scores or trial.reason:
-                continue
+        """The seeds that are left of a trial; stops between two rounds where that is asked for.
+
+        One after the other, so that each is kept as soon as it is finished, unless the configuration lets them share
+        a stack.
+        """
+        left, share = [seed for seed in self.seeds if seed not in trial.scores], self.experiment.config.share or 1
+        for first in range(0, len(left), share):
+            if trial.reason or self.stop.number is not None:
+                return
             books.write(metric, self.seeds)  # a setting that was begun is not drawn again
-            self._federation(seed)  # what is wrong with the data is no failure of this setting
-            begin = perf_counter()
-            with display.trying(trial, seed, self.experiment.config.rounds) as advanced:
-                try:
-                    simulation = self._simulation(trial, seed, books)
-                    while not simulation.finished:
-                        if self.stop.number is not None:
-                            return
-                        simulation.advance()
-                        advanced(simulation.round)
-                except CoterieError as error:
-                    trial.reason = f"seed {seed}: {error}"
-                else:
-                    if simulation.chosen.round is None:
-                        trial.reason = f"seed {seed}: no validation result was finite"
-                    else:
-                        trial.scores[seed], trial.rounds[seed] = simulation.chosen.score, simulation.chosen.round
-            trial.seconds += perf_counter() - begin
+            together = left[first : first + share]
+            for seed in together:
+                self._federation(seed)  # what is wrong with the data is no failure of this setting
+            if len(together) == 1:
+                self._try(trial, together[0], books, display, Alone())
+            else:
+                Shared([partial(self._try, trial, seed, books, display) for seed in together]).hold()
             books.write(metric, self.seeds)
+
+    def _try(self, trial: Trial, seed: int, books: Books, display: Progressing, company: Alone | Member) -> bool:
+        """One seed of a trial; whether it came to its end."""
+        begin = company.clock()
+        with display.trying(trial, seed, self.experiment.config.rounds) as advanced:
+            try:
+                simulation = self._simulation(trial, seed, books)
+                if isinstance(company, Member):
+                    company.join(simulation)
+                while not simulation.finished:
+                    if self.stop.number is not None or trial.reason:
+                        return False
+                    simulation.advance()
+                    advanced(simulation.round)
+            except CoterieError as error:
+                trial.reason = trial.reason or f"seed {seed}: {error}"
+            else:
+                if simulation.chosen.round is None:
+                    trial.reason = trial.reason or f"seed {seed}: no validation result was finite"
+                else:
+                    trial.scores[seed], trial.rounds[seed] = simulation.chosen.score, simulation.chosen.round
+        trial.seconds += company.clock() - begin
+        return True
 
     def _simulation(self, trial: Trial, seed: int, books: Books) -> Simulation:
         config = self._setting(trial.method, trial.values)
