@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 30.0
 """A checkpoint is written at least this often, however many rounds lie between two."""
 
+CHECKPOINT_SHARE = 0.1
+"""Of the time, for checkpoints that would be written only because seconds have passed: large ones come less often."""
+
 
 @dataclass(frozen=True)
 class Opening:
@@ -159,16 +162,18 @@ def _advance(
     What was ``begun`` has its report of round 0, even where it was stopped right after that.
     """
     path = directory.checkpoint(*job.key)
-    saved, last = time.monotonic(), engine.round
+    saved, last, pause = time.monotonic(), engine.round, CHECKPOINT_SECONDS
     stop = not begun and observer.noted(job, engine.initial_report())
     while not engine.finished:
         due = engine.round - last >= experiment.config.checkpoint_every
-        due = due or time.monotonic() - saved >= CHECKPOINT_SECONDS
+        due = due or time.monotonic() - saved >= pause
         stop, due = company.agree(stop, due)
         if due or stop:
             observer.saving(job)
+            begin = time.monotonic()
             checkpoint.save(path, engine)
             saved, last = time.monotonic(), engine.round
+            pause = max(CHECKPOINT_SECONDS, (saved - begin) / CHECKPOINT_SHARE)
         if stop:
             return False
         report = _next_round(engine)
