@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
@@ -45,6 +45,21 @@ class Source:
     def module(self) -> str:
         """The module whose import registers it."""
         return self.loader.__module__
+
+    @property
+    def option_cards(self) -> list[dict[str, Any]]:
+        """Name, default, choices and meaning of every option, as plain data; without a default one is ``required``."""
+        fields = {} if self.options is None else self.options.model_fields
+        return [
+            {
+                "name": name,
+                "required": field.is_required(),
+                "default": None if field.is_required() else field.get_default(call_default_factory=True),
+                "choices": list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else [],
+                "meaning": field.description or "",
+            }
+            for name, field in fields.items()
+        ]
 
     def load(self, data_dir: Path | None, seed: int = 0, options: Options | None = None) -> Examples:
         """Read its files or, where it is generated, draw it from the seed; options left out have their defaults.
