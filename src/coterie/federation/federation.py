@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from coterie.federation.data import ClientData
 Task = Literal["classification", "regression"]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+AT_ONCE = 65536  # examples that are looked through together: torch makes copies of what it looks through
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +112,7 @@ class Federation:
         """
         if self.k == 0:
             raise CoterieError("The federation has no client: ask for at least one.")
+        finite = cache(_finite)  # splits that share their tensors are looked through once
         for split in SPLITS:
             data = self.split(split)
             if data.index is not None and len(data.index) and not _within(data.index, len(data.inputs)):
@@ -120,11 +123,11 @@ class Federation:
                     f"Client {name!r} has no {split} data: give every client at least one {split} example "
                     "or leave it out."
                 )
-            if (bad := self._first(split, ~_finite(data.inputs))) is not None:
+            if (bad := self._first(split, ~finite(data.inputs))) is not None:
                 raise CoterieError(
                     f"Client {bad[0]!r} has NaN or infinity in its {split} inputs: clean or remove them."
                 )
-            if (bad := self._first(split, ~_finite(data.targets))) is not None:
+            if (bad := self._first(split, ~finite(data.targets))) is not None:
                 raise CoterieError(
                     f"Client {bad[0]!r} has NaN or infinity in its {split} targets: clean or remove them."
                 )
@@ -187,4 +190,5 @@ def _finite(values: Tensor) -> Tensor:
     """Which rows hold finite values only, ``(N,)`` bool."""
     if not values.is_floating_point():
         return torch.ones(len(values), dtype=torch.bool, device=values.device)
-    return torch.isfinite(values).flatten(1).all(1) if values.dim() > 1 else torch.isfinite(values)
+    parts = values.flatten(1).split(AT_ONCE) if values.dim() > 1 else values.unsqueeze(1).split(AT_ONCE)
+    return torch.cat([torch.isfinite(part).all(1) for part in parts])
