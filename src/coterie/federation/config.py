@@ -6,10 +6,18 @@ from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from importlib import import_module
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, create_model, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from coterie.errors import CoterieError
 from coterie.federation.datasets import SOURCES, Options, find_source
@@ -123,20 +131,17 @@ def section_for(data: Any) -> type[FederationConfig]:
     """
     name = data.get("source") if isinstance(data, Mapping) else None
     source = SOURCES.get(name) if isinstance(name, str) else None
-    return FederationConfig if source is None or source.options is None else _with_options(source.name, source.options)
+    return FederationConfig if source is None or source.options is None else _with_options(source.options)
 
 
 @cache
-def _with_options(name: str, options: type[Options]) -> type[FederationConfig]:
-    """The section's class for one source: the keys of every section, then its own."""
+def _with_options(options: type[Options]) -> type[FederationConfig]:
+    """The section's class for such options: the keys of every section, then these."""
     if clash := [key for key in options.model_fields if hasattr(FederationConfig, key) or key in KEYS]:
-        raise TypeError(f"source {name!r}: the option {clash[0]} has the name of a key of every source")
-    return create_model(
-        f"{options.__name__}Federation",
-        __base__=(options, FederationConfig),
-        __doc__=FederationConfig.__doc__,
-        source=(Literal[name], FederationConfig.model_fields["source"]),
-    )
+        raise TypeError(f"{options.__name__}: the option {clash[0]} has the name of a key of every source")
+    bases: Any = (options, FederationConfig)  # keys of the last come first
+    name = f"{options.__name__}Federation"
+    return cast(type[FederationConfig], create_model(name, __base__=bases, __doc__=FederationConfig.__doc__))
 
 
 def _options_of_all() -> set[str]:

@@ -29,8 +29,8 @@ class Federation:
         train, validation, test: the three splits, each of K clients. A client may lack validation data only.
         task: ``classification`` or ``regression``.
         classes: number of classes; for regression the number of targets.
-        source: where the data came from (source, rule, parameters, seed, checksum); plain JSON values. Its
-            entry ``clients`` holds columns of one value a client, such as the angle of rotation.
+        source: where the data came from (source, its options, rule, seed, checksum); plain JSON values. Where the
+            rule has columns of one value a client, such as the angle of rotation, its entry ``clients`` holds them.
 
     Raises:
         CoterieError: names repeat, or the splits are for different numbers of clients.
@@ -63,6 +63,12 @@ class Federation:
         """Shape of one input."""
         return self.train.feature_shape
 
+    @property
+    def columns(self) -> Mapping[str, Sequence[Any]]:
+        """Facts about the clients, one value each, by name."""
+        found = self.source.get("clients")
+        return found if isinstance(found, Mapping) else {}  # else it is the option of a source
+
     def split(self, name: Split) -> ClientData:
         """The split of that name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
@@ -71,8 +77,8 @@ class Federation:
         """The same federation for these clients only, in this order; inputs are shared, not copied."""
         chosen = [int(c) for c in clients]
         source = dict(self.source)
-        if "clients" in source:
-            source["clients"] = {key: [column[c] for c in chosen] for key, column in source["clients"].items()}
+        if self.columns:
+            source["clients"] = {key: [column[c] for c in chosen] for key, column in self.columns.items()}
         return replace(
             self,
             names=tuple(self.names[c] for c in chosen),
@@ -190,5 +196,6 @@ def _finite(values: Tensor) -> Tensor:
     """Which rows hold finite values only, ``(N,)`` bool."""
     if not values.is_floating_point():
         return torch.ones(len(values), dtype=torch.bool, device=values.device)
-    parts = values.flatten(1).split(AT_ONCE) if values.dim() > 1 else values.unsqueeze(1).split(AT_ONCE)
-    return torch.cat([torch.isfinite(part).all(1) for part in parts])
+    rows = values if values.dim() > 1 else values.unsqueeze(1)
+    parts = [rows[start : start + AT_ONCE] for start in range(0, max(1, len(rows)), AT_ONCE)]
+    return torch.cat([torch.isfinite(part).flatten(1).all(1) for part in parts])

@@ -25,7 +25,9 @@ class Synthetic(Options):
     """Options of the source ``synthetic``."""
 
     clients: int = Field(30, ge=1, description="number of clients")
-    alpha: float = Field(1.0, ge=0, description="variance of the means of the clients' rules: how their labels differ")
+    alpha: float = Field(
+        1.0, ge=0, description="variance of the means of the clients' rules; labels do not depend on it"
+    )
     beta: float = Field(1.0, ge=0, description="variance of the means of the clients' inputs: how these differ")
     iid: bool = Field(False, description="one rule and one distribution for all; alpha and beta have no effect")
     features: int = Field(60, ge=1, description="numbers in an input")
@@ -53,8 +55,11 @@ def synthetic(seed: int, options: Synthetic) -> Examples:
     ``S_jj = j^-1.2``, the entries of ``v_k`` are from ``N(B_k, 1)`` and ``B_k`` from ``N(0, beta)``. With ``iid`` one
     ``W`` and ``b`` from ``N(0, 1)`` serve all, and ``v = 0`` (section 5.1 and appendix C.1 of the paper).
 
-    ``alpha`` and ``beta`` are variances, as the paper writes them. The authors' code takes them for standard deviations,
-    which is the same for the published 0 and 1; its Synthetic(0.5, 0.5) is ``alpha: 0.25, beta: 0.25`` here.
+    ``alpha`` and ``beta`` are variances, as the paper writes them. The authors' code takes them for standard
+    deviations, which is the same for the published 0 and 1; its Synthetic(0.5, 0.5) is ``alpha: 0.25, beta: 0.25``.
+
+    ``u_k`` is one number, so it adds the same to the scores of all classes, and no label depends on ``alpha``: clients
+    differ by rules of their own and, with ``beta``, by their inputs.
 
     Sizes are all ``examples``, or lognormal: ``10 + (examples - 10) (L + 40) / E[L + 40]`` rounded down, ``L`` from
     lognormal(4, 2) cut at 10,000, so that no client has more than some 27 times ``examples``. With ``examples: 389``
@@ -87,7 +92,8 @@ def _sizes(options: Synthetic, generator: np.random.Generator) -> Rows:
     if options.sizes == "equal":
         return np.full(options.clients, options.examples, dtype=np.int64)
     drawn = np.minimum(generator.lognormal(MU, SIGMA, options.clients), MOST) + BEYOND
-    return LEAST + np.floor((options.examples - LEAST) * drawn / (_mean_below(MOST) + BEYOND)).astype(np.int64)
+    more = (options.examples - LEAST) * drawn / (_mean_below(MOST) + BEYOND)
+    return LEAST + np.floor(more).astype(np.int64)
 
 
 def _mean_below(most: float) -> float:
@@ -106,9 +112,7 @@ def _rules(
     return weights + u[:, None], bias + u
 
 
-def _draw_inputs(
-    x: NDArray[np.float32], sizes: Rows, options: Synthetic, generator: np.random.Generator
-) -> None:
+def _draw_inputs(x: NDArray[np.float32], sizes: Rows, options: Synthetic, generator: np.random.Generator) -> None:
     """Fill ``x``, ``(n, features)``, with the inputs of some clients."""
     generator.standard_normal(dtype=np.float32, out=x)
     x *= np.arange(1, options.features + 1, dtype=np.float32) ** np.float32(-0.6)  # variances j^-1.2
@@ -121,9 +125,9 @@ def _draw_inputs(
 def _labels(x: NDArray[np.float32], sizes: Rows, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> Rows:
     """The class that each client's rule gives its inputs ``(n, features)``, ``(n,)``; one rule may serve all."""
     if len(weights) == 1:
-        return np.argmax(x @ weights[0] + bias[0], axis=1)
+        return np.asarray(np.argmax(x @ weights[0] + bias[0], axis=1), dtype=np.int64)
     scores = np.repeat(bias, sizes, axis=0)
     stops = np.cumsum(sizes).tolist()
     for rule, start, stop in zip(weights, [0, *stops], stops, strict=False):
         scores[start:stop] += x[start:stop] @ rule
-    return np.argmax(scores, axis=1)
+    return np.asarray(np.argmax(scores, axis=1), dtype=np.int64)

@@ -149,13 +149,14 @@ def allocate(total: int, weights: Rows, capacity: Rows) -> Rows:
     By largest remainders, ties to the first. All arrays are ``(C,)``; ``total`` is at most the sum of
     ``capacity``.
     """
-    return allocate_each(np.array([total]), weights[None], capacity[None])[0]
+    given: Rows = allocate_each(np.array([total]), weights[None], capacity[None])[0]
+    return given
 
 
 def allocate_each(totals: Rows, weights: Rows, capacity: Rows) -> Rows:
     """The same for K clients at once: ``totals`` is ``(K,)``, everything else ``(K, C)``."""
     quota = totals[:, None] * weights / np.maximum(1, weights.sum(1, keepdims=True))
-    given = np.minimum(np.floor(quota).astype(np.int64), capacity)
+    given: Rows = np.minimum(np.floor(quota).astype(np.int64), capacity)
     while len(short := np.flatnonzero(given.sum(1) < totals)):
         order = np.argsort(given[short] - quota[short], axis=1, kind="stable")
         spare = np.take_along_axis(given[short] < capacity[short], order, axis=1)
@@ -198,7 +199,8 @@ def stratified(
 def ranges(begin: Rows, lengths: Rows) -> Rows:
     """The numbers ``begin[i] .. begin[i] + lengths[i] - 1`` for every ``i``, one range after the other."""
     before = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) + np.repeat(begin - before, lengths)
+    positions: Rows = np.arange(lengths.sum()) + np.repeat(begin - before, lengths)
+    return positions
 
 
 def deal(counts: Rows, rows: Rows, labels: Rows) -> list[Rows]:
