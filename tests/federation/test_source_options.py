@@ -118,7 +118,7 @@ def test_mistakes(keys: dict[str, Any], in_section: str, in_configuration: str) 
 
 
 def test_an_override_to_blame_is_named() -> None:
-    with pytest.raises(CoterieError, match="^-s federation.heigth=1: unknown key federation.heigth: did you mean"):
+    with pytest.raises(CoterieError, match=r"^-s federation\.heigth=1: unknown key federation\.heigth: did you mean"):
         parse_config({"federation": SECTION}, ["federation.heigth=1"])
 
 

@@ -25,9 +25,7 @@ class Synthetic(Options):
     """Options of the source ``synthetic``."""
 
     clients: int = Field(30, ge=1, description="number of clients")
-    alpha: float = Field(
-        1.0, ge=0, description="variance of the means of the clients' rules; labels do not depend on it"
-    )
+    alpha: float = Field(1.0, ge=0, description="variance of the means of the clients' rules; no label depends on it")
     beta: float = Field(1.0, ge=0, description="variance of the means of the clients' inputs: how these differ")
     iid: bool = Field(False, description="one rule and one distribution for all; alpha and beta have no effect")
     features: int = Field(60, ge=1, description="numbers in an input")
@@ -53,7 +51,7 @@ def synthetic(seed: int, options: Synthetic) -> Examples:
     Client ``k`` has the rule ``y = argmax(softmax(W_k x + b_k))`` with the entries of ``W_k`` and ``b_k`` from
     ``N(u_k, 1)`` and ``u_k`` from ``N(0, alpha)``; its inputs are from ``N(v_k, S)``, where ``S`` is diagonal with
     ``S_jj = j^-1.2``, the entries of ``v_k`` are from ``N(B_k, 1)`` and ``B_k`` from ``N(0, beta)``. With ``iid`` one
-    ``W`` and ``b`` from ``N(0, 1)`` serve all, and ``v = 0`` (section 5.1 and appendix C.1 of the paper).
+    ``W`` and ``b`` from ``N(0, 1)`` serve all, and ``v = 0`` (section 5.1 of the paper).
 
     ``alpha`` and ``beta`` are variances, as the paper writes them. The authors' code takes them for standard
     deviations, which is the same for the published 0 and 1; its Synthetic(0.5, 0.5) is ``alpha: 0.25, beta: 0.25``.
