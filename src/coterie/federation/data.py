@@ -152,17 +152,18 @@ class ClientData:
         Raises:
             IndexError: a client number outside ``0 .. k - 1``.
         """
-        chosen = torch.tensor([int(c) for c in clients], dtype=torch.int64)
-        if len(outside := chosen[(chosen < 0) | (chosen >= self.k)]):
-            raise IndexError(f"client {int(outside[0])} is not one of 0 .. {self.k - 1}")
-        if len(chosen) and bool((chosen.diff() == 1).all()):
-            offsets = self.offsets[int(chosen[0]) : int(chosen[-1]) + 2]
+        chosen, k = [int(c) for c in clients], self.k
+        for c in chosen:
+            if not 0 <= c < k:
+                raise IndexError(f"client {c} is not one of 0 .. {k - 1}")
+        if chosen and chosen == list(range(chosen[0], chosen[0] + len(chosen))):
+            offsets = self.offsets[chosen[0] : chosen[-1] + 2]
             start, stop = int(offsets[0]), int(offsets[-1])
             if self.index is None:
                 inputs, targets = self.inputs[start:stop], self.targets[start:stop]
                 return replace(self, inputs=inputs, targets=targets, offsets=offsets - start)
             return replace(self, offsets=offsets - start, index=self.index[start:stop])
-        rows = chosen.to(self.offsets.device)
+        rows = torch.tensor(chosen, dtype=torch.int64, device=self.offsets.device)
         sizes = self.offsets[rows + 1] - self.offsets[rows]  # of the chosen alone: there may be many others
         offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], sizes)

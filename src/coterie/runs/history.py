@@ -55,6 +55,7 @@ class History:
     def __init__(self) -> None:
         self._blocks: dict[_Key, _Block] = {}
         self._rosters: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal tuples of names, kept once
+        self._sizes: dict[tuple[int, str], NDArray[np.int64]] = {}  # the last by roster and split: mostly the same
         self._history: list[Row] = []
         self._timings: list[Row] = []
         self._failures: list[Row] = []
@@ -103,6 +104,8 @@ class History:
             raise ValueError(f"{len(roster)} clients, but n {sizes.shape} and values {results.shape} for {key}")
         if key in self._blocks:
             raise ValueError(f"there are results for {key} already; is (algorithm, variant) unique?")
+        if np.array_equal(known := self._sizes.setdefault((id(roster), split), sizes), sizes):
+            sizes = known
         self._blocks[key] = _Block(roster, sizes, results)
         if phase == "evaluate":
             owners = sizes > 0  # a client without examples has no metric, whatever stands in its place
