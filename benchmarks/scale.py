@@ -2,9 +2,8 @@
 
     python benchmarks/scale.py fedavg ditto fedper fedora
 
-Each client has 20 training, 5 validation and 5 test examples of 60 features in 10 classes, of its own linear rule
-(Synthetic(1, 1) of Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, with equal sizes); the
-model is an MLP with 64 hidden units. Every method runs in a process of its own, which prints the memory before the
+Each client of the source `synthetic` has 20 training, 5 validation and 5 test examples of 60 features in 10 classes;
+the model is an MLP with 64 hidden units. Every method runs in a process of its own, which prints the memory before the
 first round, its peak, the seconds of a round and of an evaluation of all clients, and what the state of the clients
 met takes. `--client-memory 0` puts that state on disk.
 """
@@ -18,40 +17,14 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-
 from coterie.contract import make_algorithm
 from coterie.engines import Participation, Settings, Simulation, TrainingSettings
-from coterie.federation import Federation
-from coterie.federation.data import ClientData
+from coterie.federation import build_federation
 from coterie.models import ModelSpec
 
-FEATURES, CLASSES, PART = 60, 10, 1000
-SIZES = {"train": 20, "validation": 5, "test": 5}
-
-
-def federation(clients: int, seed: int = 0) -> Federation:
-    """Synthetic(1, 1), drawn a thousand clients at a time."""
-    generator = torch.Generator().manual_seed(seed)
-    n = sum(SIZES.values())
-    inputs, targets = torch.empty(clients, n, FEATURES), torch.empty(clients, n, dtype=torch.int64)
-    spread = torch.arange(1, FEATURES + 1).pow(-0.6)  # the standard deviations: variances are j^-1.2
-    for first in range(0, clients, PART):
-        k = min(PART, clients - first)
-        u, centre = torch.randn(2, k, 1, generator=generator)
-        W = u.unsqueeze(2) + torch.randn(k, CLASSES, FEATURES, generator=generator)
-        b = u + torch.randn(k, CLASSES, generator=generator)
-        v = centre + torch.randn(k, FEATURES, generator=generator)
-        x = v.unsqueeze(1) + spread * torch.randn(k, n, FEATURES, generator=generator)
-        inputs[first : first + k] = x
-        targets[first : first + k] = (x @ W.mT + b.unsqueeze(1)).argmax(2)
-    splits, start = {}, 0
-    for split, count in SIZES.items():
-        own = slice(start, start + count)
-        x, y = inputs[:, own].reshape(-1, FEATURES), targets[:, own].reshape(-1)
-        splits[split], start = ClientData(x, y, torch.arange(clients + 1) * count), start + count
-    names = tuple(f"client-{i:06d}" for i in range(clients))
-    return Federation(names, **splits, task="classification", classes=CLASSES)
+SECTION = {
+    "source": "synthetic", "examples": 30, "sizes": "equal", "partition": {"rule": "natural"}, "validation": 5, "test": 5,
+}  # fmt: skip
 
 
 def memory(what: str) -> float:
@@ -71,7 +44,7 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
     )
     method, _, variant = name.partition(":")
     simulation = Simulation(
-        federation(arguments.clients), make_algorithm(method, variant or None),
+        build_federation(SECTION | {"clients": arguments.clients}, seed=0), make_algorithm(method, variant or None),
         ModelSpec("mlp", {"hidden": [arguments.hidden]}), settings,
     )  # fmt: skip
     before, seconds = memory("VmRSS"), list[float]()
@@ -86,8 +59,8 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
     row = sum(simulation.server.initial_model().bytes_per_row())
     print(
         f"{name:15s} before {before:6.0f} MB, peak {memory('VmHWM'):6.0f} MB, one state of the {met} clients met "
-        f"{met * row / 1e6:6.0f} MB, of all {simulation.K * row / 1e6:6.0f} MB; round {statistics.median(seconds):.2f} s "
-        f"(last {seconds[-1]:.2f} s), evaluation {report.seconds['evaluate']:.1f} s, accuracy {accuracy.mean():.3f}"
+        f"{met * row / 1e6:6.0f} MB, of all {simulation.K * row / 1e6:6.0f} MB; "
+        f"round {statistics.median(seconds):.2f} s (last {seconds[-1]:.2f} s), evaluation {report.seconds['evaluate']:.1f} s, accuracy {accuracy.mean():.3f}"
     )
     for note, value in report.notes.items():
         print(f"{name:15s} {note} {value:.2e}")

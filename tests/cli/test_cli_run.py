@@ -163,6 +163,12 @@ def test_a_dry_run_prints_configuration_and_costs_and_writes_nothing(here: Path)
     assert list(here.iterdir()) == [path]
 
 
+def test_a_dry_run_of_models_that_are_not_saved(here: Path) -> None:
+    result = coterie("run", tiny(here), "--dry-run", "-s", "save_models=false", "-s", "rounds=1")
+    assert result.exit_code == 0, result.output
+    assert "0 bytes" in result.stdout
+
+
 def test_a_method_that_diverges_leaves_the_others_their_results(here: Path) -> None:
     entries = "algorithms=[local, {name: fedavg, training: {lr: 1.0e30}}, ditto]"
     result = coterie("run", tiny(here), "-s", entries, "--output", "out")

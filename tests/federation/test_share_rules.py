@@ -16,7 +16,7 @@ from coterie.errors import CoterieError
 from coterie.federation import build_federation
 from coterie.federation.examples import Examples
 from coterie.federation.partition.dirichlet import Dirichlet, fill_up
-from coterie.federation.partition.shares import allocate, follow
+from coterie.federation.partition.shares import allocate, deal, follow, stratified
 
 Make = Callable[..., Examples]
 
@@ -228,6 +228,43 @@ def test_allocate(weights: list[int], data: st.DataObject) -> None:
     assert (given_ <= capacity).all()
     if capacity.sum():
         assert np.abs(given_ - total * capacity / capacity.sum()).max() < 1
+
+
+def one_client_split(share: np.ndarray, of: np.ndarray, counts: np.ndarray, classes: int) -> list[np.ndarray]:
+    """What `stratified` says, for one client and class by class: train, validation, test."""
+    by_class = [list(share[of == c]) for c in range(classes)]
+    parts = []
+    for size, leave in ((counts[2], 1), (counts[1], 1), (counts[0], 0)):
+        left = np.array([len(rows) for rows in by_class])
+        spare = np.maximum(left - leave, 0)
+        taken = allocate(int(size), left, spare if size <= spare.sum() else left)
+        parts.append(np.array([rows.pop(0) for rows, m in zip(by_class, taken, strict=True) for _ in range(m)], int))
+    return parts[::-1]
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32))
+def test_clients_are_split_together_as_one_by_one(clients: int, classes: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    strata = generator.integers(0, classes, 100)
+    cuts = np.sort(generator.choice(np.arange(3, 98), clients - 1, replace=False)) if clients > 1 else []
+    shares = [share for share in np.split(generator.permutation(100), cuts) if len(share) > 2]
+    thirds = [generator.multinomial(len(share), [0.5, 0.25, 0.25]) for share in shares]
+    found = stratified(shares, strata, np.array(thirds), classes)
+    for i, share in enumerate(shares):
+        expected = one_client_split(share, strata[share], thirds[i], classes)
+        for split, rows in zip(found, expected, strict=True):
+            assert split[i].tolist() == rows.tolist()
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32))
+def test_dealing_goes_round_by_class(clients: int, classes: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, classes, 80)
+    rows = generator.permutation(1000)[:80]
+    available = [list(rows[labels == c]) for c in range(classes)]
+    counts = np.stack([generator.multinomial(len(of) // 2, [1 / clients] * clients) for of in available], axis=1)
+    for share, of_client in zip(deal(counts, rows, labels), counts, strict=True):
+        assert share.tolist() == [available[c].pop(0) for c, m in enumerate(of_client) for _ in range(m)]
 
 
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 2**32))

@@ -240,3 +240,16 @@ def test_a_thousand_clients_cost_little(run: RunDirectory) -> None:
     assert added - start < 1.0
     assert written - added < 3.0
     assert summarised - written < 2.0
+
+
+def test_equal_sizes_are_kept_once(run: RunDirectory) -> None:
+    """With 100,000 clients every array counts; other sizes of the same split are not taken for the first."""
+    history = History()
+    for round, sizes in enumerate(([4, 5, 6], [4, 5, 6], [7, 5, 6])):
+        history.add_clients("local", None, 0, round, "test", NAMES, sizes, "loss", [0.1, 0.2, 0.3])
+    history.write(run)
+    for kept in (history, History.read(run)):
+        first, second, third = (block.n for block in kept._blocks.values())
+        assert first is second
+        assert third.tolist() == [7, 5, 6]
+    equal(history.frames(), History.read(run).frames())

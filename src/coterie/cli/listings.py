@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.syntax import Syntax
+from rich.table import Table
 
 from coterie.cli.arguments import AsJson, Debug
 from coterie.cli.printing import cell, friendly, plain_table, print_json, standard_output
@@ -72,10 +73,12 @@ def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
         from coterie.federation import available_rules
         from coterie.federation.datasets import SOURCES
 
-        sources = [{"name": n, "about": SOURCES[n].description, "files": SOURCES[n].files} for n in sorted(SOURCES)]
+        listed = [SOURCES[name] for name in sorted(SOURCES)]
+        sources = [{"name": source.name, "about": source.description, "files": source.files} for source in listed]
         rules = [{"name": name, "about": about} for name, about in available_rules().items()]
         if as_json:
-            print_json({"sources": sources, "rules": rules})
+            described = [{**row, "options": of.option_cards} for row, of in zip(sources, listed, strict=True)]
+            print_json({"sources": described, "rules": rules})
             return
         for columns, rows in (
             (("source", "federation.source", "files, below the data directory"), sources),
@@ -85,6 +88,19 @@ def datasets(as_json: AsJson = False, debug: Debug = False) -> None:
             for row in rows:
                 table.add_row(*(escape(text) for text in row.values()))
             console.print(table)
+        for source in listed:
+            if source.options is not None:
+                console.print(_source_options(source.name, source.option_cards))
+
+
+def _source_options(name: str, cards: list[dict[str, Any]]) -> Table:
+    """The options of one source, which are keys of the section ``federation:``."""
+    table = plain_table(f"option of {name}", "default", "federation.<option>")
+    for card in cards:
+        choices = f" ({' | '.join(map(str, card['choices']))})" if card["choices"] else ""
+        default = "required" if card["required"] else cell(card["default"])
+        table.add_row(card["name"], default, escape(card["meaning"] + choices))
+    return table
 
 
 def presets(

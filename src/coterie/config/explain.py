@@ -14,6 +14,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from coterie.federation.config import FederationConfig, section_for
+
 EXPECTED = {
     "int": "a whole number",
     "float": "a number",
@@ -130,6 +132,7 @@ def _unknown(key: str, location: Sequence[int | str], data: Any, schema: type[Ba
 def _valid_keys(location: Sequence[int | str], data: Any, schema: type[BaseModel]) -> list[str]:
     models: list[type[BaseModel]] = [schema]
     for part in location:
+        data = _inside(data, part)
         if isinstance(part, int):
             continue
         inner = [
@@ -139,7 +142,15 @@ def _valid_keys(location: Sequence[int | str], data: Any, schema: type[BaseModel
             for found in models_in(model.model_fields[part].annotation)
         ]
         models = inner or [model for model in models if _is_tagged(model, part)] or models
+        models = [section_for(data) if model is FederationConfig else model for model in models]
     return list(dict.fromkeys(name for model in models for name in model.model_fields))
+
+
+def _inside(data: Any, part: int | str) -> Any:
+    """One step of a location through the input; the name of a union member is no step."""
+    if isinstance(data, Mapping):
+        return data.get(part, data)
+    return data[part] if isinstance(part, int) and isinstance(data, Sequence) and len(data) > part else data
 
 
 def _is_tagged(model: type[BaseModel], tag: str) -> bool:

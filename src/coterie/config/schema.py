@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializeAsAny,
     ValidationError,
     field_serializer,
     field_validator,
@@ -309,7 +310,7 @@ class Config(Section):
     """One experiment: a federation, a model, a training recipe and the methods to compare."""
 
     name: Annotated[str, AfterValidator(_file_name)] = "experiment"
-    federation: FederationConfig
+    federation: SerializeAsAny[FederationConfig]  # a source with options has a subclass
     model: Annotated[ModelConfig, BeforeValidator(_named)] = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     algorithms: Annotated[

@@ -348,7 +348,8 @@ class Engine(ABC):
 
     def _absent(self) -> Tensor:
         """Clients that the settings keep away from this round, ``(K,)`` bool."""
-        away = set(self.settings.absent.get(self.round, ()))
+        if not (away := set(self.settings.absent.get(self.round, ()))):
+            return torch.zeros(self.K, dtype=torch.bool)
         return torch.tensor([name in away for name in self.names], dtype=torch.bool)
 
     def _everyone(self) -> Tensor:

@@ -96,13 +96,12 @@ def _extrapolated(experiment: Experiment, engine: Engine) -> Cost:
     evaluations = 1 + math.ceil(config.rounds / config.evaluate_every)
     whole = engine.state_dict()
     state, server = _bytes(whole), _bytes(whole["server"])
-    models = float(
-        sum(tensor[:1].numel() * tensor.element_size() * engine.K for tensor in engine.report_models().tensors.values())
-    )
+    kept = engine.report_models().tensors.values() if config.save_models else ()
+    models = float(sum(tensor[:1].numel() * tensor.element_size() * engine.K for tensor in kept))
     return Cost(
         seconds=first + later * (config.rounds - 1) + evaluate * evaluations,
         memory=OVERHEAD + state + 0.3 * models + _data_bytes(experiment),
-        models=models if config.save_models else 0.0,
+        models=models,
         server=server if config.save_server else 0.0,
         checkpoint=state,
         history=evaluation_rows * evaluations * ROW_BYTES,

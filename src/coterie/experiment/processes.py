@@ -68,7 +68,7 @@ def modules_of(experiment: Experiment) -> list[str]:
     """The modules that define the methods, the model, the source and the rule of an experiment."""
     federation = experiment.config.federation
     found = {type(system.method).__module__ for system in experiment.plan.systems}
-    found |= {find_factory(experiment.config.model.name).__module__, find_source(federation.source).load.__module__}
+    found |= {find_factory(experiment.config.model.name).__module__, find_source(federation.source).module}
     return sorted(found | {type(federation.partition).__module__})
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.federation.config import FederationConfig, Statistic
+from coterie.federation.config import FederationConfig, Statistic, section_for
 from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
@@ -38,10 +38,10 @@ def build_federation(
     """
     section = config if isinstance(config, FederationConfig) else parse(config)
     used_seed = seed if section.seed is None else section.seed
-    examples = resized(find_source(section.source).load(data_dir, used_seed), section.resize)
+    examples = resized(find_source(section.source).load(data_dir, used_seed, section.options), section.resize)
     generator = np.random.Generator(np.random.PCG64(used_seed))
     normal = _normal(section.normalise, examples)
-    division = section.partition.divide(examples, section.sizes, generator)
+    division = section.partition.divide(examples, section.sizes_in_force, generator)
     source: dict[str, Any] = {
         **section.model_dump(mode="json", exclude_none=True),
         "seed": used_seed,
@@ -71,24 +71,26 @@ def parse(config: Mapping[str, Any]) -> FederationConfig:
     except ValidationError as error:
         # an unknown key first: it explains the one that is missing
         errors = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-        first, key = errors[0], _key(errors[0]["loc"])
+        model = section_for(config)
+        first, key = errors[0], _key(errors[0]["loc"], model)
         if first["type"] == "extra_forbidden":
-            owner = RULES[config["partition"]["rule"]] if first["loc"][0] == "partition" else FederationConfig
+            owner = RULES[config["partition"]["rule"]] if first["loc"][0] == "partition" else model
             unknown = str(first["loc"][-1])
             near = _nearest(unknown, owner.model_fields)
-            raise CoterieError(f"Unknown key {_key(first['loc'][:-1])}.{unknown}.{near}") from error
+            raise CoterieError(f"Unknown key {_key(first['loc'][:-1], model)}.{unknown}.{near}") from error
         if first["type"] == "union_tag_invalid":
             rule = first["ctx"]["tag"]
             raise CoterieError(f"{key}.rule: unknown rule {rule!r}.{_nearest(rule, RULES)}") from error
         # a key that takes several types has one error for each of them
-        reasons = [e["msg"].removeprefix("Value error, ").removesuffix(".") for e in errors if _key(e["loc"]) == key]
+        same = [e["msg"] for e in errors if _key(e["loc"], model) == key]
+        reasons = [message.removeprefix("Value error, ").removesuffix(".") for message in same]
         got = f" (got {first['input']!r})" if not isinstance(first["input"], Mapping | BaseModel) else ""
         raise CoterieError(f"{key}: {'; or '.join(dict.fromkeys(reasons))}{got}.") from error
 
 
-def _key(location: Sequence[int | str]) -> str:
+def _key(location: Sequence[int | str], model: type[FederationConfig]) -> str:
     """The key as users write it: without the names of rules and types that pydantic puts between."""
-    known = {*FederationConfig.model_fields, *(key for rule in RULES.values() for key in rule.model_fields)}
+    known = {*model.model_fields, *(key for rule in RULES.values() for key in rule.model_fields)}
     return ".".join(["federation", *(str(part) for part in location if part in known or isinstance(part, int))])
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
+from importlib import import_module
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from coterie.errors import CoterieError
-from coterie.federation.datasets import find_source
+from coterie.federation.datasets import SOURCES, Options, find_source
 from coterie.federation.partition import RULES, Amount, Rule, Sizes
 
 if TYPE_CHECKING:
@@ -27,7 +37,8 @@ class FederationConfig(BaseModel):
     """Which data, and how they are divided among the clients.
 
     Sizes left out are filled in from the rule: 128 / 64 / ``rest`` for rotation, ``rest`` / 0.2 / 0.2 for
-    the others.
+    the others. A source may have options of its own, which stand beside these keys: validation then gives an instance
+    of a subclass, see `section_for`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,6 +60,16 @@ class FederationConfig(BaseModel):
     )
     resize: int | None = Field(None, ge=1, le=1024, description="side of the pictures in pixels, if they are to change")
     seed: int | None = Field(None, ge=0, description="seed of the division; left out: the seed of the run")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_source(cls, data: Any, handler: ModelWrapValidatorHandler[FederationConfig]) -> FederationConfig:
+        if cls is not FederationConfig or not isinstance(data, Mapping):
+            return handler(data)
+        if data.get("source") not in list(SOURCES):  # that is the mistake, not the options of the source that was meant
+            return handler({key: value for key, value in data.items() if key not in _options_of_all()})
+        section = section_for(data)
+        return handler(data) if section is cls else section.model_validate(data)
 
     @field_validator("source")
     @classmethod
@@ -81,12 +102,57 @@ class FederationConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fill_in(self) -> FederationConfig:
-        sizes = self.sizes
+        sizes = self.sizes_in_force
         for key in ("train", "validation", "test"):
             object.__setattr__(self, key, getattr(sizes, key))
         return self
 
+    def __reduce__(self) -> tuple[Callable[..., FederationConfig], tuple[str, dict[str, Any]]]:
+        # the subclass of a source with options is made, not imported
+        return _restored, (find_source(self.source).module, self.model_dump())
+
     @property
-    def sizes(self) -> Sizes:
-        """Sizes in force, the rule's defaults included."""
+    def sizes_in_force(self) -> Sizes:
+        """Numbers and fractions of examples, the rule's defaults included."""
         return self.partition.resolve({key: getattr(self, key) for key in ("train", "validation", "test")})
+
+    @property
+    def options(self) -> Options | None:
+        """The options of the source; None where it has none."""
+        model = find_source(self.source).options
+        return None if model is None else model(**{key: getattr(self, key) for key in model.model_fields})
+
+
+def section_for(data: Any) -> type[FederationConfig]:
+    """The class that a section is validated as: with the options of its source, where that has some.
+
+    Args:
+        data: the section as it was read, be it right or wrong.
+    """
+    name = data.get("source") if isinstance(data, Mapping) else None
+    source = SOURCES.get(name) if isinstance(name, str) else None
+    return FederationConfig if source is None or source.options is None else _with_options(source.options)
+
+
+@cache
+def _with_options(options: type[Options]) -> type[FederationConfig]:
+    """The section's class for such options: the keys of every section, then these."""
+    if clash := [key for key in options.model_fields if hasattr(FederationConfig, key) or key in KEYS]:
+        raise TypeError(f"{options.__name__}: the option {clash[0]} has the name of a key of every source")
+    bases: Any = (options, FederationConfig)  # keys of the last come first
+    name = f"{options.__name__}Federation"
+    return cast(type[FederationConfig], create_model(name, __base__=bases, __doc__=FederationConfig.__doc__))
+
+
+def _options_of_all() -> set[str]:
+    """The names of the options of all sources."""
+    return {key for source in SOURCES.values() if source.options is not None for key in source.options.model_fields}
+
+
+def _restored(module: str, section: dict[str, Any]) -> FederationConfig:
+    """The section in another process, where the source may have to be registered first."""
+    import_module(module)
+    return FederationConfig.model_validate(section)
+
+
+KEYS = tuple(FederationConfig.model_fields)

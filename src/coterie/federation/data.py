@@ -152,10 +152,10 @@ class ClientData:
         Raises:
             IndexError: a client number outside ``0 .. k - 1``.
         """
-        chosen = [int(c) for c in clients]
+        chosen, k = [int(c) for c in clients], self.k
         for c in chosen:
-            if not 0 <= c < self.k:
-                raise IndexError(f"client {c} is not one of 0 .. {self.k - 1}")
+            if not 0 <= c < k:
+                raise IndexError(f"client {c} is not one of 0 .. {k - 1}")
         if chosen and chosen == list(range(chosen[0], chosen[0] + len(chosen))):
             offsets = self.offsets[chosen[0] : chosen[-1] + 2]
             start, stop = int(offsets[0]), int(offsets[-1])
@@ -163,12 +163,12 @@ class ClientData:
                 inputs, targets = self.inputs[start:stop], self.targets[start:stop]
                 return replace(self, inputs=inputs, targets=targets, offsets=offsets - start)
             return replace(self, offsets=offsets - start, index=self.index[start:stop])
-        device = self.offsets.device
-        empty = torch.zeros(0, dtype=torch.int64, device=device)
-        bounds = self.offsets.tolist()
-        positions = torch.cat([empty, *(torch.arange(bounds[c], bounds[c + 1], device=device) for c in chosen)])
-        sizes = torch.tensor([0, *(bounds[c + 1] - bounds[c] for c in chosen)], dtype=torch.int64, device=device)
-        return replace(self, offsets=sizes.cumsum(0), index=self.rows(positions))
+        rows = torch.tensor(chosen, dtype=torch.int64, device=self.offsets.device)
+        sizes = self.offsets[rows + 1] - self.offsets[rows]  # of the chosen alone: there may be many others
+        offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], sizes)
+        positions = torch.arange(len(shift), device=shift.device) + shift
+        return replace(self, offsets=offsets, index=self.rows(positions))
 
     def to(self, device: torch.device | str) -> ClientData:
         """The same split with every tensor on ``device``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from coterie.federation.data import ClientData
 Task = Literal["classification", "regression"]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+AT_ONCE = 65536  # examples that are looked through together: torch makes copies of what it looks through
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +29,8 @@ class Federation:
         train, validation, test: the three splits, each of K clients. A client may lack validation data only.
         task: ``classification`` or ``regression``.
         classes: number of classes; for regression the number of targets.
-        source: where the data came from (source, rule, parameters, seed, checksum); plain JSON values. Its
-            entry ``clients`` holds columns of one value a client, such as the angle of rotation.
+        source: where the data came from (source, its options, rule, seed, checksum); plain JSON values. Where the
+            rule has columns of one value a client, such as the angle of rotation, its entry ``clients`` holds them.
 
     Raises:
         CoterieError: names repeat, or the splits are for different numbers of clients.
@@ -61,6 +63,12 @@ class Federation:
         """Shape of one input."""
         return self.train.feature_shape
 
+    @property
+    def columns(self) -> Mapping[str, Sequence[Any]]:
+        """Facts about the clients, one value each, by name."""
+        found = self.source.get("clients")
+        return found if isinstance(found, Mapping) else {}  # else it is the option of a source
+
     def split(self, name: Split) -> ClientData:
         """The split of that name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
@@ -69,8 +77,8 @@ class Federation:
         """The same federation for these clients only, in this order; inputs are shared, not copied."""
         chosen = [int(c) for c in clients]
         source = dict(self.source)
-        if "clients" in source:
-            source["clients"] = {key: [column[c] for c in chosen] for key, column in source["clients"].items()}
+        if self.columns:
+            source["clients"] = {key: [column[c] for c in chosen] for key, column in self.columns.items()}
         return replace(
             self,
             names=tuple(self.names[c] for c in chosen),
@@ -110,6 +118,7 @@ class Federation:
         """
         if self.k == 0:
             raise CoterieError("The federation has no client: ask for at least one.")
+        finite = cache(_finite)  # splits that share their tensors are looked through once
         for split in SPLITS:
             data = self.split(split)
             if data.index is not None and len(data.index) and not _within(data.index, len(data.inputs)):
@@ -120,11 +129,11 @@ class Federation:
                     f"Client {name!r} has no {split} data: give every client at least one {split} example "
                     "or leave it out."
                 )
-            if (bad := self._first(split, ~_finite(data.inputs))) is not None:
+            if (bad := self._first(split, ~finite(data.inputs))) is not None:
                 raise CoterieError(
                     f"Client {bad[0]!r} has NaN or infinity in its {split} inputs: clean or remove them."
                 )
-            if (bad := self._first(split, ~_finite(data.targets))) is not None:
+            if (bad := self._first(split, ~finite(data.targets))) is not None:
                 raise CoterieError(
                     f"Client {bad[0]!r} has NaN or infinity in its {split} targets: clean or remove them."
                 )
@@ -187,4 +196,6 @@ def _finite(values: Tensor) -> Tensor:
     """Which rows hold finite values only, ``(N,)`` bool."""
     if not values.is_floating_point():
         return torch.ones(len(values), dtype=torch.bool, device=values.device)
-    return torch.isfinite(values).flatten(1).all(1) if values.dim() > 1 else torch.isfinite(values)
+    rows = values if values.dim() > 1 else values.unsqueeze(1)
+    parts = [rows[start : start + AT_ONCE] for start in range(0, max(1, len(rows)), AT_ONCE)]
+    return torch.cat([torch.isfinite(part).flatten(1).all(1) for part in parts])

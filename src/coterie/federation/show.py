@@ -24,7 +24,7 @@ def describe(federation: Federation) -> pd.DataFrame:
         columns[split] = federation.split(split).n.cpu().numpy()
     if federation.task == "classification":
         columns["classes"] = (federation.class_counts() > 0).sum(1).cpu().numpy()
-    columns.update(federation.source.get("clients", {}))
+    columns.update(federation.columns)
     return pd.DataFrame(columns)
 
 

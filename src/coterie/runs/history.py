@@ -55,6 +55,7 @@ class History:
     def __init__(self) -> None:
         self._blocks: dict[_Key, _Block] = {}
         self._rosters: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal tuples of names, kept once
+        self._sizes: dict[tuple[int, str], NDArray[np.int64]] = {}  # the first by roster and split, mostly the only
         self._history: list[Row] = []
         self._timings: list[Row] = []
         self._failures: list[Row] = []
@@ -103,7 +104,7 @@ class History:
             raise ValueError(f"{len(roster)} clients, but n {sizes.shape} and values {results.shape} for {key}")
         if key in self._blocks:
             raise ValueError(f"there are results for {key} already; is (algorithm, variant) unique?")
-        self._blocks[key] = _Block(roster, sizes, results)
+        self._blocks[key] = _Block(roster, self._kept(roster, split, sizes), results)
         if phase == "evaluate":
             owners = sizes > 0  # a client without examples has no metric, whatever stands in its place
             self.add(algorithm, variant, seed, round, split, metric, macro(results[owners]))
@@ -306,7 +307,14 @@ class History:
         ):
             roster = tuple(clients[start:end])
             roster = self._rosters.setdefault(roster, roster)
-            self._blocks[_Key(*_plain(head))] = _Block(roster, n[start:end].copy(), values[start:end].copy())
+            key = _Key(*_plain(head))
+            sizes = self._kept(roster, key.split, n[start:end].copy())
+            self._blocks[key] = _Block(roster, sizes, values[start:end].copy())
+
+    def _kept(self, roster: tuple[str, ...], split: str, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the array that holds these sizes already, or the new one."""
+        known = self._sizes.setdefault((id(roster), split), sizes)
+        return known if np.array_equal(known, sizes) else sizes
 
 
 def _categories(cells: Sequence[Hashable], lengths: NDArray[np.int64]) -> pd.Categorical:

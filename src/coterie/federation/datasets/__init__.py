@@ -8,13 +8,23 @@ from pkgutil import iter_modules
 
 from coterie.federation.datasets.registry import (
     SOURCES,
+    Options,
     Source,
     available_sources,
     find_source,
+    register_generator,
     register_source,
 )
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["SOURCES", "Source", "available_sources", "find_source", "register_source"]
+__all__ = [
+    "SOURCES",
+    "Options",
+    "Source",
+    "available_sources",
+    "find_source",
+    "register_generator",
+    "register_source",
+]

@@ -5,13 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict
 
 from coterie.errors import CoterieError
 from coterie.federation.examples import Examples
 
-Loader = Callable[[Path | None], Examples]
-Generator = Callable[[int], Examples]
+Loader = TypeVar("Loader", bound=Callable[..., Examples])
+
+
+class Options(BaseModel):
+    """Base of the options of a source: each field, with its description, is a key of the section ``federation:``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -22,41 +31,77 @@ class Source:
         name: name in the configuration.
         description: one line for ``coterie datasets``.
         files: which files it reads, below the data directory; empty where it needs none.
-        loader: reads it, given the data directory (``None``: the default one) and a seed.
+        loader: reads it, given the data directory (``None``: the default one), a seed and, where it has options, these.
+        options: its options; ``None`` where it has none.
     """
 
     name: str
     description: str
     files: str
-    loader: Callable[[Path | None, int], Examples]
+    loader: Callable[..., Examples]
+    options: type[Options] | None = None
 
-    def load(self, data_dir: Path | None, seed: int = 0) -> Examples:
-        """Read its files or, where it is generated, draw it from the seed.
+    @property
+    def module(self) -> str:
+        """The module whose import registers it."""
+        return self.loader.__module__
+
+    @property
+    def option_cards(self) -> list[dict[str, Any]]:
+        """Name, default, choices and meaning of every option, as plain data; without a default one is ``required``."""
+        fields = {} if self.options is None else self.options.model_fields
+        return [
+            {
+                "name": name,
+                "required": field.is_required(),
+                "default": None if field.is_required() else field.get_default(call_default_factory=True),
+                "choices": list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else [],
+                "meaning": field.description or "",
+            }
+            for name, field in fields.items()
+        ]
+
+    def load(self, data_dir: Path | None, seed: int = 0, options: Options | None = None) -> Examples:
+        """Read its files or, where it is generated, draw it from the seed; options left out have their defaults.
 
         Raises:
             CoterieError: missing or damaged files.
         """
-        return self.loader(data_dir, seed)
+        if self.options is None:
+            return self.loader(data_dir, seed)
+        return self.loader(data_dir, seed, self.options() if options is None else options)
 
 
 SOURCES: dict[str, Source] = {}
 
 
-def register_source(name: str, description: str, files: str = "") -> Callable[[Loader], Loader]:
-    """Enter the decorated loader, a function of the data directory, under ``name``."""
+def register_source(
+    name: str, description: str, files: str = "", *, options: type[Options] | None = None
+) -> Callable[[Loader], Loader]:
+    """Enter the decorated loader, a function of the data directory and, where there are such, of options."""
 
     def enter(load: Loader) -> Loader:
-        _enter(Source(name, description, files, lambda data_dir, seed: load(data_dir)))
+        @wraps(load)
+        def loader(data_dir: Path | None, seed: int, *chosen: Options) -> Examples:
+            return load(data_dir, *chosen)
+
+        _enter(Source(name, description, files, loader, options))
         return load
 
     return enter
 
 
-def register_generator(name: str, description: str) -> Callable[[Generator], Generator]:
-    """Enter the decorated function of a seed, which needs no files, under ``name``."""
+def register_generator(
+    name: str, description: str, *, options: type[Options] | None = None
+) -> Callable[[Loader], Loader]:
+    """Enter the decorated function of a seed and, where there are such, of options; it needs no files."""
 
-    def enter(draw: Generator) -> Generator:
-        _enter(Source(name, description, "", lambda data_dir, seed: draw(seed)))
+    def enter(draw: Loader) -> Loader:
+        @wraps(draw)
+        def loader(data_dir: Path | None, seed: int, *chosen: Options) -> Examples:
+            return draw(seed, *chosen)
+
+        _enter(Source(name, description, "", loader, options))
         return draw
 
     return enter

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from coterie.errors import CoterieError, CoterieWarning
@@ -44,8 +45,10 @@ class Natural(SplitRule):
             CoterieError: the source has no groups, none of that kind or several kinds to choose from, or every group
                 is too small.
         """
+        # texts are compared once a group, not once an example
+        member, names = pd.factorize(np.asarray(self._column(examples), dtype=object), sort=True)
+        counts = np.bincount(member)
         # row numbers of one group are together after a stable sort
-        names, member, counts = np.unique(np.asarray(self._column(examples)), return_inverse=True, return_counts=True)
         rows = np.split(np.argsort(member, kind="stable"), np.cumsum(counts)[:-1])
         kept = counts >= self.min_examples
         if not kept.any():

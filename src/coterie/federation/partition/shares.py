@@ -42,12 +42,8 @@ class SplitRule(Rule):
     ) -> tuple[list[Rows], list[Rows], list[Rows]]:
         """Split shuffled shares, one a client, into the rows for train, validation and test."""
         classes, strata = _strata(examples)
-        parts = [
-            stratified(share, strata[share], split_counts(name, len(share), sizes), classes)
-            for name, share in zip(names, shares, strict=True)
-        ]
-        train, validation, test = (list(split) for split in zip(*parts, strict=True))
-        return train, validation, test
+        counts = np.array([split_counts(name, len(share), sizes) for name, share in zip(names, shares, strict=True)])
+        return stratified(shares, strata, counts, classes)
 
 
 class ShareRule(SplitRule):
@@ -153,37 +149,58 @@ def allocate(total: int, weights: Rows, capacity: Rows) -> Rows:
     By largest remainders, ties to the first. All arrays are ``(C,)``; ``total`` is at most the sum of
     ``capacity``.
     """
-    quota = total * weights / max(1, int(weights.sum()))
-    given = np.minimum(np.floor(quota).astype(np.int64), capacity)
-    while (left := total - int(given.sum())) > 0:
-        order = np.argsort(given - quota, kind="stable")
-        open_ = order[given[order] < capacity[order]]
-        given[open_[:left]] += 1
+    given: Rows = allocate_each(np.array([total]), weights[None], capacity[None])[0]
     return given
 
 
-def stratified(share: Rows, strata: Rows, counts: tuple[int, int, int], classes: int) -> tuple[Rows, Rows, Rows]:
-    """Split a shuffled share ``(n,)`` into train, validation and test, every class in like proportion.
+def allocate_each(totals: Rows, weights: Rows, capacity: Rows) -> Rows:
+    """The same for K clients at once: ``totals`` is ``(K,)``, everything else ``(K, C)``."""
+    quota = totals[:, None] * weights / np.maximum(1, weights.sum(1, keepdims=True))
+    given: Rows = np.minimum(np.floor(quota).astype(np.int64), capacity)
+    while len(short := np.flatnonzero(given.sum(1) < totals)):
+        order = np.argsort(given[short] - quota[short], axis=1, kind="stable")
+        spare = np.take_along_axis(given[short] < capacity[short], order, axis=1)
+        left = totals[short] - given[short].sum(1)
+        more = np.zeros_like(order)
+        np.put_along_axis(more, order, spare & (spare.cumsum(1) <= left[:, None]), axis=1)
+        given[short] += more
+    return given
+
+
+def stratified(
+    shares: Sequence[Rows], strata: Rows, counts: Rows, classes: int
+) -> tuple[list[Rows], list[Rows], list[Rows]]:
+    """Split shuffled shares, one a client, into train, validation and test, every class in like proportion.
 
     A class stays in training as long as that is possible, so that no client is tested on what it never saw.
 
     Args:
-        share: rows of the source.
-        strata: the class of each, ``(n,)``.
-        counts: how many go to train, validation and test.
+        shares: rows of the source.
+        strata: the class of every row of the source, ``(N,)``.
+        counts: how many go to train, validation and test, ``(K, 3)``.
         classes: number of classes C.
     """
-    train, validation, test = counts
-    left = np.bincount(strata, minlength=classes)
-    by_class = [share[strata == c] for c in range(classes)]
-    taken = np.zeros(classes, dtype=np.int64)
+    rows = np.concatenate(shares)
+    # cells are the classes of the first client, then those of the second, ...; a share keeps its order inside a cell
+    cell = np.repeat(np.arange(len(shares)), [len(share) for share in shares]) * classes + strata[rows]
+    rows = rows[np.argsort(cell, kind="stable")]
+    left = np.bincount(cell, minlength=len(shares) * classes).reshape(-1, classes)
+    begin = (np.cumsum(left) - left.ravel()).reshape(left.shape)
     parts = []
-    for size, leave in ((test, 1), (validation, 1), (train, 0)):
-        spare = np.maximum(left - leave, 0)
-        chosen = allocate(size, left, spare if size <= spare.sum() else left)
-        parts.append(np.concatenate([rows[t : t + m] for rows, t, m in zip(by_class, taken, chosen, strict=True)]))
-        taken, left = taken + chosen, left - chosen
+    for split, leave in ((2, 1), (1, 1), (0, 0)):
+        size, spare = counts[:, split], np.maximum(left - leave, 0)
+        capacity = np.where((size <= spare.sum(1))[:, None], spare, left)
+        chosen = allocate_each(size, left, capacity)
+        parts.append(np.split(rows[ranges(begin.ravel(), chosen.ravel())], np.cumsum(size)[:-1]))
+        begin, left = begin + chosen, left - chosen
     return parts[2], parts[1], parts[0]
+
+
+def ranges(begin: Rows, lengths: Rows) -> Rows:
+    """The numbers ``begin[i] .. begin[i] + lengths[i] - 1`` for every ``i``, one range after the other."""
+    before = np.cumsum(lengths) - lengths
+    positions: Rows = np.arange(lengths.sum()) + np.repeat(begin - before, lengths)
+    return positions
 
 
 def deal(counts: Rows, rows: Rows, labels: Rows) -> list[Rows]:
@@ -192,12 +209,10 @@ def deal(counts: Rows, rows: Rows, labels: Rows) -> list[Rows]:
     ``rows`` come shuffled and ``labels`` are their classes. Each class has at least as many as ``counts``
     ``(K, C)`` asks for.
     """
-    shares: list[list[Rows]] = [[] for _ in counts]
-    for c in range(counts.shape[1]):
-        of_class = rows[labels == c]
-        for share, part in zip(shares, np.split(of_class, np.cumsum(counts[:, c]))[:-1], strict=True):
-            share.append(part)
-    return [np.concatenate(share) for share in shares]
+    by_class = [rows[labels == c][:total] for c, total in enumerate(counts.sum(0).tolist())]
+    owner = np.concatenate([np.repeat(np.arange(len(counts)), of_class) for of_class in counts.T])
+    dealt = np.concatenate(by_class)[np.argsort(owner, kind="stable")]
+    return np.split(dealt, np.cumsum(counts.sum(1))[:-1])
 
 
 def follow(owned: Rows, totals: Rows, rows: Rows, strata: Rows, names: Sequence[str]) -> list[Rows]:
