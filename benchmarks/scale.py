@@ -23,8 +23,12 @@ from coterie.federation import build_federation
 from coterie.models import ModelSpec
 
 SECTION = {
-    "source": "synthetic", "examples": 30, "sizes": "equal", "partition": {"rule": "natural"}, "validation": 5, "test": 5,
-}  # fmt: skip
+    "source": "synthetic",
+    "examples": 30,
+    "partition": {"rule": "natural"},
+    "validation": 5,
+    "test": 5,
+}
 
 
 def memory(what: str) -> float:
@@ -54,13 +58,11 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
         seconds.append(time.perf_counter() - begin - report.seconds.get("evaluate", 0.0))
         if (round + 1) % max(1, arguments.rounds // 5) == 0:
             print(f"{name:15s} round {round + 1:4d}  {memory('VmRSS'):8.0f} MB", flush=True)
-    accuracy = report.evaluations["test"]["accuracy"]
-    met = int(simulation.welcomed.sum())
-    row = sum(simulation.server.initial_model().bytes_per_row())
+    met, row = int(simulation.welcomed.sum()), sum(simulation.server.initial_model().bytes_per_row()) / 1e6
     print(
-        f"{name:15s} before {before:6.0f} MB, peak {memory('VmHWM'):6.0f} MB, one state of the {met} clients met "
-        f"{met * row / 1e6:6.0f} MB, of all {simulation.K * row / 1e6:6.0f} MB; "
-        f"round {statistics.median(seconds):.2f} s (last {seconds[-1]:.2f} s), evaluation {report.seconds['evaluate']:.1f} s, accuracy {accuracy.mean():.3f}"
+        f"{name:15s} before {before:6.0f} MB, peak {memory('VmHWM'):6.0f} MB; one state of the {met} clients met "
+        f"{met * row:6.0f} MB, of all {simulation.K * row:6.0f} MB; round {statistics.median(seconds):.2f} s "
+        f"(last {seconds[-1]:.2f} s), evaluation {report.seconds['evaluate']:.1f} s"
     )
     for note, value in report.notes.items():
         print(f"{name:15s} {note} {value:.2e}")
