@@ -355,7 +355,7 @@ def test_sfl_newcomers_take_a_place_in_the_graph() -> None:
     coming = admission(sim)
     received = sim.algorithm.adapt(coming.server, torch.arange(2), True)
     assert received is not None
-    site = coming._site(torch.arange(2), torch.arange(2))
+    site = coming.sites.site(torch.arange(2), torch.arange(2), coming.round)
     w = sim.server.w.repeat(2)
     v = sim.algorithm.local_update(site, w, w)["v"].flat()  # type: ignore[attr-defined]
     for i in range(2):

@@ -275,7 +275,7 @@ def test_newcomers_learn_an_embedding_and_nothing_else(clip: float) -> None:
     sgd = torch.optim.SGD([v], lr=0.5, momentum=0.9, weight_decay=0.001)
     one = admission(sim)
     one._labelled = True
-    site = one._site(torch.arange(2), torch.arange(2))
+    site = one.sites.site(torch.arange(2), torch.arange(2), one.round)
     for epoch in range(3):
         theta = generated({**frozen, "v": v}, torch.arange(2), shapes(sim))
         model = sim.server.initial_models(2).clone()

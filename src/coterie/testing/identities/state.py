@@ -27,6 +27,7 @@ def moves(subject: Subject) -> None:
     run(sim, 1 if subject.claims.first_traffic is None else 2)
     for name, models in models_of(sim).items():
         start = before.get(name, begun.get(name, theta))
+        start = start if len(start) else theta  # rows for clients met since then begin there
         if (
             name.partition(".")[2] in subject.claims.constant
             or not models.layout.parameters
