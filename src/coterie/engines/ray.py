@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor
-from coterie.engines.base import Engine, Evaluations, SitesLost
+from coterie.engines.base import Engine, Evaluations
 from coterie.engines.parcel import Parcel
 from coterie.engines.settings import Settings
 from coterie.engines.shares import called, common, divided, members, one_reply, one_state, payload_for, state_for
 from coterie.engines.sites import Call, Reply, Sites, device_of, stack_for
 from coterie.engines.workers import MACHINE_THREADS
-from coterie.errors import CoterieError, describe
+from coterie.errors import CoterieError, SitesLost, describe
 from coterie.federation.federation import Federation
 from coterie.models import ModelSpec
 from coterie.models.factory import find_factory
