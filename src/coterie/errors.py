@@ -11,6 +11,10 @@ class CoterieError(Exception):
     """A mistake in the input. The command line prints its message and exits with code 2, without a traceback."""
 
 
+class SitesLost(CoterieError):
+    """Clients are gone with all that they knew, or cannot keep it; the run goes on from its last checkpoint."""
+
+
 class CoterieWarning(UserWarning):
     """Something worth knowing that does not stop the run."""
 

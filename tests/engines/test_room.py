@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import coterie
 from coterie.contract import make_algorithm
 from coterie.engines import Participation, checkpoint
 from coterie.engines import room as rooms
 from coterie.engines.room import OnDisk, Room
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, SitesLost
 from coterie.models import Layout, Models
 from toys import HALF, LINEAR, NORMED, classified, run, same, saved, simulation
 
@@ -115,6 +119,43 @@ def test_a_full_disk_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     store = OnDisk(torch.zeros(1, 4), 3)
     with pytest.raises(CoterieError, match="TMPDIR"):
         store[torch.tensor([1])] = torch.ones(1, 4)
+
+
+@pytest.mark.parametrize("where", ["truncate", "open", "gather"])
+def test_so_is_a_disk_too_small_to_begin_with(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **more: Any) -> Any:
+        raise OSError(24 if where == "open" else 28, "no more")
+
+    store = OnDisk(torch.zeros(1, 4), 3)
+    if where == "gather":  # writing to a mapped file on a full disk ends the process: its place is taken before
+        monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    elif where == "open":
+        monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    else:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: SimpleNamespace(truncate=full))
+    with pytest.raises(SitesLost, match="ulimit -n" if where == "open" else "TMPDIR"):
+        store.gathered(torch.tensor([1])) if where == "gather" else OnDisk(torch.zeros(1, 4), 3)
+
+
+def test_a_disk_that_fills_up_costs_no_round_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, pwrite = count(), os.pwrite
+
+    def filling(*place: Any) -> int:
+        if next(calls) >= 15:
+            raise OSError(28, "No space left on device")
+        return pwrite(*place)
+
+    small = [
+        "algorithms=[ditto]", "federation.partition.clients=4", "federation.test=20", "model.hidden=[]", "seeds=[0]",
+        "rounds=4", "participation=0.5", "evaluate_every=1", "checkpoint_every=1", "client_memory=0",
+    ]  # fmt: skip
+    coterie.run("quickstart", small, output=tmp_path / "whole")
+    monkeypatch.setattr(os, "pwrite", filling)
+    with pytest.raises(SitesLost, match="coterie resume"):
+        coterie.run("quickstart", small, output=tmp_path / "full")
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    coterie.resume(tmp_path / "full")
+    assert (tmp_path / "full/history.csv").read_text() == (tmp_path / "whole/history.csv").read_text()
 
 
 def test_no_more_than_what_was_written_takes_disk() -> None:

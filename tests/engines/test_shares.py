@@ -425,3 +425,13 @@ def test_a_parcel_keeps_types_and_shapes() -> None:
         torch.ones(1, 1), torch.zeros(3, 0, 2), torch.tensor([1.5, float("nan")], dtype=torch.float64), ["a", None],
     ]  # fmt: skip
     assert same(pickle.loads(pickle.dumps(Parcel(values))), values)
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(**_: Any) -> None:
+        raise AssertionError("Ray itself would try for minutes")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
+    monkeypatch.setattr(ray, "init", started, raising=False)
+    with pytest.raises(CoterieError, match=r"no Ray cluster at ray.address 127.0.0.1:1 \(ConnectionRefusedError"):
+        shared(FEDERATION, "local", address="127.0.0.1:1")

@@ -15,7 +15,8 @@ from coterie.errors import CoterieError
 from coterie.federation import FederationConfig, build_federation
 from coterie.federation.build import parse
 from coterie.federation.config import section_for
-from coterie.federation.datasets import SOURCES, Options, register_generator, register_source
+from coterie.federation.datasets import SOURCES, Options, find_source, register_generator, register_source
+from coterie.federation.datasets.synthetic import Synthetic
 from coterie.federation.examples import Examples
 
 
@@ -95,6 +96,10 @@ def test_the_whole_configuration_dumps_and_loads(tmp_path: Any) -> None:
         ({"zzz": 1}, "resize, seed, places, height, moon.", "the keys of federation are source, partition, train, validation, test, normalise, resize, seed, places, height, moon."),
         ({"height": "high"}, "federation.height: Input should be a valid number", "federation.height must be a number, not the text 'high'."),
         ({"height": float("inf")}, "federation.height: Input should be a finite number", "federation.height must be a finite number, not inf."),
+        ({"places": True}, "federation.places: Input should be a valid integer", "federation.places must be a whole number, not true."),
+        ({"places": "3"}, "federation.places: Input should be a valid integer", "federation.places must be a whole number, not the text '3'."),
+        ({"resize": True}, "federation.resize: Input should be a valid integer", "federation.resize must be a whole number, not true."),
+        ({"partition": {"rule": "iid", "clients": True}}, "clients: Input should be a valid integer", "federation.partition.clients must be a whole number, not true."),
         ({"places": 0}, "federation.places: Input should be greater than or equal to 1 (got 0).", "federation.places must be at least 1, not 0."),
         ({"moon": "ful"}, "federation.moon: Input should be 'full' or 'new' (got 'ful').", "federation.moon must be full or new, not the text 'ful': did you mean full?"),
         ({"moon": "new", "places": 9}, "federation: under a new moon there are at most 8 places.", "federation: under a new moon there are at most 8 places."),
@@ -115,6 +120,11 @@ def test_mistakes(keys: dict[str, Any], in_section: str, in_configuration: str) 
     with pytest.raises(CoterieError) as caught:
         parse_config({"federation": {**SECTION, **keys}})
     assert in_configuration in str(caught.value)
+
+
+def test_what_does_not_fit_in_memory_is_said() -> None:
+    with pytest.raises(CoterieError, match="'synthetic' do not fit in memory"):
+        find_source("synthetic").load(None, 0, Synthetic(features=10**14))
 
 
 def test_an_override_to_blame_is_named() -> None:

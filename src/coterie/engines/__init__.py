@@ -2,12 +2,13 @@
 
 from coterie.engines import checkpoint
 from coterie.engines.admission import Admission, Admitted
-from coterie.engines.base import Diverged, Engine, Failure, RoundReport, SitesLost
+from coterie.engines.base import Diverged, Engine, Failure, RoundReport
 from coterie.engines.company import Alone, Company
 from coterie.engines.settings import Participation, Report, Settings
 from coterie.engines.shared import Member, Shared
 from coterie.engines.simulation import Simulation
 from coterie.engines.trained import Trained
+from coterie.errors import SitesLost
 from coterie.training import Schedule, TrainingSettings
 
 __all__ = [

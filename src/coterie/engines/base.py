@@ -41,10 +41,6 @@ class Diverged(CoterieError):
     """Every client of a round failed; earlier rounds are kept."""
 
 
-class SitesLost(CoterieError):
-    """Clients are gone with all that they knew; the run goes on from its last checkpoint."""
-
-
 @dataclass(frozen=True)
 class Failure:
     """A client whose part of a round was dropped."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,18 +22,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor
-from coterie.engines.base import Engine, Evaluations, SitesLost
+from coterie.engines.base import Engine, Evaluations
 from coterie.engines.parcel import Parcel
 from coterie.engines.settings import Settings
 from coterie.engines.shares import called, common, divided, members, one_reply, one_state, payload_for, state_for
 from coterie.engines.sites import Call, Reply, Sites, device_of, stack_for
 from coterie.engines.workers import MACHINE_THREADS
-from coterie.errors import CoterieError, describe
+from coterie.errors import CoterieError, SitesLost, describe
 from coterie.federation.federation import Federation
 from coterie.models import ModelSpec
 from coterie.models.factory import find_factory
 from coterie.models.factory import model as register_model
 
+REACH_SECONDS = 10.0
+"""How long a cluster may take to answer at its address."""
 START_SECONDS = 300.0
 """How long the cluster may take to start the actors."""
 CLOSE_SECONDS = 10.0
@@ -349,6 +352,7 @@ def _connect(ray: Any, address: str | None, cpus: int) -> None:
         options = {"address": "local", "num_cpus": max(cpus, MACHINE_THREADS), "include_dashboard": False}
     with _handlers_kept():
         try:
+            _reach(address)
             ray.init(log_to_driver=False, logging_level="error", **options)
         except Exception as error:
             where = "on this machine" if address is None else f"at ray.address {address}"
@@ -356,6 +360,13 @@ def _connect(ray: Any, address: str | None, cpus: int) -> None:
                 f"there is no Ray cluster {where} ({describe(error)}); start one with ray start --head, or leave "
                 "ray.address out to have one on this machine."
             ) from error
+
+
+def _reach(address: str | None) -> None:
+    """Raise ``OSError`` at once where nobody listens at ``host:port``; Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract.payload import empty_like
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, SitesLost
 from coterie.models import Models
 
 SHARE = 0.25
@@ -31,9 +33,10 @@ class OnDisk:
         self.like = like[:1].clone()
         self._count = count
         self._files: dict[str, IO[bytes]] = {}
-        for name, tensor in _tensors(self.like).items():
-            self._files[name] = tempfile.TemporaryFile(prefix="coterie-state-")  # noqa: SIM115 it lives as long as we
-            self._files[name].truncate(count * _width(tensor))
+        with _place_for_files():
+            for name, tensor in _tensors(self.like).items():
+                file = self._files[name] = tempfile.TemporaryFile(prefix="coterie-state-")  # noqa: SIM115 lives as we do
+                file.truncate(count * _width(tensor))
 
     def __len__(self) -> int:
         return self._count
@@ -49,7 +52,7 @@ class OnDisk:
         return Models(self.like.layout, found) if isinstance(self.like, Models) else found[""]
 
     def __setitem__(self, rows: Tensor | slice, values: Models | Tensor) -> None:
-        """Overwrite rows ``(r,)``; ``CoterieError`` where the disk is full."""
+        """Overwrite rows ``(r,)``; ``SitesLost`` where the disk is full."""
         index, given = self._index(rows), _tensors(values)
         for name, tensor in _tensors(self.like).items():
             own = given[name].detach().to("cpu", tensor.dtype).expand(len(index), *tensor.shape[1:]).contiguous()
@@ -112,8 +115,10 @@ def _mapped(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     count = math.prod(shape)
     if count == 0:
         return torch.zeros(shape, dtype=dtype)
-    with tempfile.NamedTemporaryFile(prefix="coterie-state-") as file:
+    with _place_for_files(), tempfile.NamedTemporaryFile(prefix="coterie-state-") as file:
         file.truncate(count * dtype.itemsize)
+        if hasattr(os, "posix_fallocate"):  # to write where the disk is full would end the process
+            os.posix_fallocate(file.fileno(), 0, count * dtype.itemsize)
         return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(shape)
 
 
@@ -150,11 +155,21 @@ def _read(file: IO[bytes], into: memoryview, offset: int) -> None:
 
 def _write(file: IO[bytes], values: memoryview, offset: int) -> None:
     done = 0
-    while done < len(values):
-        try:
+    with _place_for_files():
+        while done < len(values):
             done += os.pwrite(file.fileno(), values[done:], offset + done)
-        except OSError as error:
-            raise CoterieError(
-                f"clients' state beyond client_memory does not fit in {tempfile.gettempdir()} ({error.strerror}): free "
-                "space, or let TMPDIR name a larger disk"
-            ) from error
+
+
+@contextmanager
+def _place_for_files() -> Iterator[None]:
+    """What the system says of a full disk, or of too many files, as what can be done about it."""
+    try:
+        yield
+    except OSError as error:
+        where = tempfile.tempdir or "any folder for temporary files"
+        few = error.errno in (errno.EMFILE, errno.ENFILE)
+        remedy = "allow more open files (ulimit -n)" if few else "free space, or let TMPDIR name a larger disk"
+        raise SitesLost(
+            f"clients' state beyond client_memory does not fit in {where} ({error.strerror}): {remedy}; coterie resume "
+            "then goes on from the last checkpoint"
+        ) from error

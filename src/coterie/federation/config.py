@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    Strict,
     create_model,
     field_validator,
     model_validator,
@@ -41,7 +42,7 @@ class FederationConfig(BaseModel):
     of a subclass, see `section_for`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     source: str = Field(description="name of the data source, see `coterie datasets`")
     partition: PartitionConfig = Field(description="how the examples are divided among the clients")
@@ -53,7 +54,7 @@ class FederationConfig(BaseModel):
     test: int | float | Literal["rest", "official"] | None = Field(
         None, description="test examples of a client: number, fraction, rest (rotation only) or official"
     )
-    normalise: Literal["none", "standard"] | tuple[Statistic, Statistic] = Field(
+    normalise: Literal["none", "standard"] | Annotated[tuple[Statistic, Statistic], Strict(False)] = Field(  # a list
         "none",
         description="inputs less a mean, divided by a standard deviation: none, standard (what papers use for the "
         "source) or [mean, std], each a number or one a channel",

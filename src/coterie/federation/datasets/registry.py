@@ -20,7 +20,7 @@ Loader = TypeVar("Loader", bound=Callable[..., Examples])
 class Options(BaseModel):
     """Base of the options of a source: each field, with its description, is a key of the section ``federation:``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,15 @@ class Source:
         """Read its files or, where it is generated, draw it from the seed; options left out have their defaults.
 
         Raises:
-            CoterieError: missing or damaged files.
+            CoterieError: missing or damaged files, or more examples than memory holds.
         """
-        if self.options is None:
-            return self.loader(data_dir, seed)
-        return self.loader(data_dir, seed, self.options() if options is None else options)
+        chosen = [] if self.options is None else [self.options() if options is None else options]
+        try:
+            return self.loader(data_dir, seed, *chosen)
+        except MemoryError as error:
+            raise CoterieError(
+                f"The examples of {self.name!r} do not fit in memory ({error}): ask for fewer."
+            ) from error
 
 
 SOURCES: dict[str, Source] = {}

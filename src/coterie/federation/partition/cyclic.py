@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, Strict, model_validator
 
 from coterie.errors import CoterieError
 from coterie.federation.examples import Examples, Rows
@@ -31,7 +31,9 @@ class Cyclic(ShareRule):
 
     rule: Literal["cyclic"] = "cyclic"
     classes_per_client: Positive = Field(2, description="classes of a client")
-    spread: tuple[float, float] = Field((0.4, 0.6), description="limits of the uniform draw of an owner's share")
+    spread: Annotated[tuple[float, float], Strict(False)] = Field(  # a list
+        (0.4, 0.6), description="limits of the uniform draw of an owner's share"
+    )
     train_per_class: Positive | Literal["all"] = Field(10, description="training examples of each class of a client")
     test_limit: Positive | Literal["all"] = Field(128, description="largest number of test examples of a client")
 

@@ -52,7 +52,7 @@ class Division:
 class Rule(BaseModel):
     """A partition rule: its fields are its options in the configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     default_sizes: ClassVar[Sizes]
 
