@@ -115,8 +115,9 @@ def many(variant: str, clients: int) -> None:
     theta = random_models(clients, MLP, 1)
     server = server_of(clients, lambda: theta)
     algorithm.setup(server)
+    server.met.add(torch.arange(clients))
     server.basis, server.seen = subspaces(clients), torch.ones(clients, dtype=torch.bool)
-    server.theta = theta
+    server.theta, server.theta_hat = theta, server.initial_models()
     ready = peak()
     connecting = seconds(lambda: algorithm.connect(server))
     connected = peak()
