@@ -158,7 +158,7 @@ class SiteBank:
             if isinstance(value, dict) or _nested(value):
                 self.shapes[name] = _shape(value, name)
             for leaf, part in _leaves(value, name):
-                rows = _as_rows(part, len(clients), name)
+                rows = as_rows(part, len(clients), name)
                 self._check_tensors(leaf, rows)
                 self._stage(leaf, clients, rows, capacity, call)
 
@@ -314,7 +314,7 @@ def _storage(values: Rows, count: int) -> Rows:
     return empty_like(values, count)
 
 
-def _as_rows(value: Any, k: int, name: str) -> Rows:
+def as_rows(value: Any, k: int, name: str) -> Rows:
     """A value with one row for each of k clients (texts in a list); a number or a text counts for all of them."""
     if isinstance(value, Models | list) or (isinstance(value, Tensor) and value.ndim > 0):
         if len(value) != k:

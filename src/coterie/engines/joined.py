@@ -17,7 +17,7 @@ from torch import Tensor
 
 from coterie.contract import Predictor, Site, ToPeers
 from coterie.contract.state import Store
-from coterie.engines.bank import _as_rows
+from coterie.engines.bank import as_rows
 from coterie.federation.data import ClientData, Normal
 from coterie.models import Models
 from coterie.models.rows import stack_rows
@@ -152,7 +152,7 @@ def _rows_of_state(value: Any, k: int, name: str) -> Any:
         return {key: _rows_of_state(entry, k, f"{name}/{key}") for key, entry in value.items()}
     if isinstance(value, list | tuple) and not _texts(value):
         return [_rows_of_state(entry, k, f"{name}/{place}") for place, entry in enumerate(value)]
-    return _as_rows(value, k, name)
+    return as_rows(value, k, name)
 
 
 def _texts(value: Any) -> bool:
