@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from coterie.errors import CoterieError
-from coterie.models import ModelSpec, available_models, build_model
+from coterie.models import ModelSpec, available_models, build_model, factory
 
 GRAY, COLOUR = (1, 28, 28), (3, 32, 32)
 
@@ -73,6 +73,11 @@ def test_every_model_is_listed_and_built_afresh() -> None:
     assert ModelSpec() == ModelSpec("mlp", {})
     one, other = (build_model("linear", GRAY, 10) for _ in range(2))
     assert one is not other
+
+
+def test_a_factory_without_a_docstring_is_listed_with_an_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(factory._FACTORIES, "silent", lambda feature_shape, classes: nn.Identity())
+    assert available_models()["silent"] == ""
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,10 @@ class Share:
         roster: int,
     ) -> dict[str, Any]:
         """Take ``clients`` in; how they are executed here."""
-        register_model(model.name)(factory)  # it may have been registered by a script that only the server has run
+        try:
+            find_factory(model.name)
+        except CoterieError:  # it was registered by a script that only the server has run
+            register_model(model.name)(factory)
         stack = stack_for(federation, model, settings)
         self.sites = Sites(
             federation.to(device_of(settings)), algorithm, stack, settings,

@@ -40,7 +40,7 @@ def model(name: str) -> Callable[[Factory], Factory]:
 
 def available_models() -> dict[str, str]:
     """Names of the built-in models with one line about each."""
-    return {name: (inspect.getdoc(f) or "").splitlines()[0] for name, f in sorted(_FACTORIES.items())}
+    return {name: (inspect.getdoc(f) or "").partition("\n")[0] for name, f in sorted(_FACTORIES.items())}
 
 
 def build_model(
