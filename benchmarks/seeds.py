@@ -3,7 +3,7 @@
 Each is ``coterie run`` in a process of its own, so that starting up counts once a run; all with one computing thread
 and one process, in turns. ``train`` is what the run's own clock counts for rounds and evaluations.
 
-    python -m benchmarks.seeds [--rounds 40] [--repeats 1] [--works table,table-8,quickstart]
+    python -m benchmarks.seeds [--rounds 40] [--repeats 1] [--works table,digits-8,digits-8-wide,quickstart]
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Spent(NamedTuple):
 
 
 def run(tree: dict[str, Any], folder: Path, name: str, **changes: Any) -> Spent:
-    """Run one configuration, and remove nothing."""
+    """Run one configuration into a folder of its own."""
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump({**tree, **changes}), encoding="utf-8")
     words = [sys.executable, "-m", "coterie", "run", str(path), "--output", str(folder / name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -236,10 +237,8 @@ def test_a_client_that_fails_is_its_own_seeds() -> None:
     assert shared.served["together"] > shared.served["alone"]
 
 
-def test_a_seed_that_diverges_leaves_the_others_alone() -> None:
-    algorithm = make_algorithm("fedavg")
-    expected = reports(simulation(algorithm, 0))
-    joint = {seed: spoilt(simulation(algorithm, seed), slice(0, 4 * seed)) for seed in SEEDS}
+def outcomes(joint: Mapping[int, Simulation]) -> dict[int, Any]:
+    """What each of some simulations that share a stack reports, or the error that ended it."""
     found: dict[int, Any] = {}
 
     def of(seed: int) -> Any:
@@ -247,13 +246,21 @@ def test_a_seed_that_diverges_leaves_the_others_alone() -> None:
             member.join(joint[seed])
             try:
                 found[seed] = reports(joint[seed])
-            except Diverged as error:
+            except CoterieError as error:
                 found[seed] = error
             return True
 
         return run
 
-    Shared([of(seed) for seed in SEEDS]).hold()
+    Shared([of(seed) for seed in joint]).hold()
+    return found
+
+
+def test_a_seed_that_diverges_leaves_the_others_alone() -> None:
+    algorithm = make_algorithm("fedavg")
+    expected = reports(simulation(algorithm, 0))
+    joint = {seed: spoilt(simulation(algorithm, seed), slice(0, 4 * seed)) for seed in SEEDS}
+    found = outcomes(joint)
     assert_equal(expected, found[0])
     assert isinstance(found[1], Diverged)
 
@@ -278,22 +285,9 @@ class Picky(Algorithm):
 def test_an_error_is_raised_where_it_belongs_and_nothing_is_trained_twice() -> None:
     expected = reports(simulation(Picky(), 0))
     joint = {seed: simulation(Picky(), seed) for seed in SEEDS}
-    found: dict[int, Any] = {}
-
-    def of(seed: int) -> Any:
-        def run(member: Member) -> bool:
-            member.join(joint[seed])
-            try:
-                found[seed] = reports(joint[seed])
-            except CoterieError as error:
-                found[seed] = str(error)
-            return True
-
-        return run
-
-    Shared([of(seed) for seed in SEEDS]).hold()
+    found = outcomes(joint)
     assert_equal(expected, found[0])
-    assert found[1] == "picky, round 2: not with these"
+    assert str(found[1]) == "picky, round 2: not with these"
 
 
 # --- data ----------------------------------------------------------------------------------------------------------

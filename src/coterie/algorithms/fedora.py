@@ -24,8 +24,7 @@ from coterie.contract import (
     register,
 )
 from coterie.errors import CoterieError
-from coterie.models import Models
-from coterie.models.rows import stack_rows
+from coterie.models import Models, stack_rows
 from coterie.relations import (
     FOR_MANY,
     cosines,
@@ -209,10 +208,10 @@ class Fedora(Algorithm):
             self.meet(server, clients)
             return
         up = server.ask(self.describe, clients)
+        outlines = server.ask(self.outline, up.clients) if server.unlabelled_newcomers else None
         self.meet(server, up.clients)
         server.basis = server.met.noted(server.basis, up.clients, up.basis)
-        if server.unlabelled_newcomers:
-            outlines = server.ask(self.outline, up.clients)
+        if outlines is not None:
             server.features = server.met.noted(server.features, outlines.clients, outlines.basis)
         server.similarity = None if self.how(len(server.met)) in FOR_MANY else subspace_similarity(server.basis)
         if bool(server.seen.any()):  # latecomers begin with what the others have learnt

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
+from coterie.engines.room import memory
 from coterie.engines.workers import MACHINE_THREADS
 from coterie.errors import CoterieError
 from coterie.experiment.interrupt import SIGNALS
@@ -83,13 +84,9 @@ def work(experiment: Experiment, jobs: int, seeds: int = 1) -> float:
 
 def memory_for(experiment: Experiment) -> int:
     """For how many processes half of the machine's memory is enough."""
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # a system that does not say
-        return MACHINE_THREADS
     federation = experiment.federation(experiment.config.seeds[0])
     data = sum(split.inputs.nbytes for split in (federation.train, federation.validation, federation.test))
-    return int(total / 2 / (PROCESS_BYTES + COPIES * 4 * federation.k * parameters(experiment) + data))
+    return int(memory() / 2 / (PROCESS_BYTES + COPIES * 4 * federation.k * parameters(experiment) + data))
 
 
 def parameters(experiment: Experiment) -> int:
