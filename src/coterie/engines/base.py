@@ -56,7 +56,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What happened in a round; evaluations are ``split -> metric -> (K,)`` and empty where none was due."""
+    """What happened in a round; evaluations are ``split -> metric -> (K,)`` and empty where none was due.
+
+    Where they travel with the questions of the next round, ``due`` says that there will be some, and ``late`` of the
+    next round's report has them.
+    """
 
     round: int
     evaluations: Evaluations = field(default_factory=dict)
@@ -67,6 +71,8 @@ class RoundReport:
     seconds: dict[str, float] = field(default_factory=dict)
     ledger: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, float] = field(default_factory=dict)
+    due: bool = False
+    late: RoundReport | None = None
 
 
 class ServerStore:
@@ -245,7 +251,8 @@ class Engine(ABC):
         self._commit(~self._failed)
         seconds = {"train": self.clock() - begin}
         evaluations: Evaluations = {}
-        if self.round % self.settings.evaluate_every == 0 or self.finished:
+        due = self.round % self.settings.evaluate_every == 0 or self.finished
+        if due:
             evaluations, seconds["evaluate"] = self._timed_evaluation()
         for phase, value in seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + value
@@ -253,7 +260,7 @@ class Engine(ABC):
         return RoundReport(
             self.round, evaluations, self._sizes() if evaluations else {},
             self._named(cohort), self._named(answered.nonzero().flatten()), tuple(self._failures),
-            seconds, self.ledger.this_round(), dict(self.algorithm.notes(self._server)) if evaluations else {},
+            seconds, self.ledger.this_round(), dict(self.algorithm.notes(self._server)) if due else {}, due,
         )  # fmt: skip
 
     def relations(self) -> dict[str, NDArray[np.float32]]:

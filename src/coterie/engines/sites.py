@@ -6,7 +6,7 @@ another process, or a single one at a real site.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -279,8 +279,12 @@ class Sites:
 
     def evaluate(self, offer: Mapping[str, Any], round: int) -> dict[str, dict[str, Tensor]]:
         """``split -> metric -> (k,)`` of what the clients predict with."""
+        return self.measure(self.predictors(offer, round))
+
+    def measure(self, predictors: Iterable[tuple[Tensor, Predictor]]) -> dict[str, dict[str, Tensor]]:
+        """``split -> metric -> (k,)`` of what `predictors` gave."""
         parts: dict[str, dict[str, list[Tensor]]] = {}
-        for rows, predictor in self.predictors(offer, round):
+        for rows, predictor in predictors:
             for split in ("validation", "test"):
                 data = self.federation.split(split)
                 if data.total == 0:

@@ -177,8 +177,10 @@ def _advance(
         if stop:
             return False
         report = _next_round(engine)
-        if _wanted(experiment, bool(report.evaluations), engine.finished):
+        if _wanted(experiment, report.due, engine.finished):
             _save_relations(job, engine, directory)
+        if report.late is not None:
+            observer.noted(job, report.late)
         stop = observer.noted(job, report)
     return True
 

@@ -1,0 +1,242 @@
+"""A real site's side of an exchange: one message in, one message out, whatever happens, and the state in its folder.
+
+The server names the version of the state that a message builds on, and the name of what it leaves. So nothing needs to
+be acknowledged: what the server has never got it never names again, and to be told the same thing twice is harmless.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Algorithm, Predictor
+from coterie.contract.payload import Value
+from coterie.engines.folder import NoSuchState, SiteFolder
+from coterie.engines.sites import Call, Sites
+from coterie.engines.wire import Malformed, Packet, packed
+from coterie.errors import CoterieError
+from coterie.models import Models, Stack
+
+FORMAT = 1
+"""Of the messages; a site refuses those of another one."""
+
+logger = logging.getLogger("coterie.site")
+
+
+class Refused(CoterieError):
+    """What the site does not do. Its text tells nothing of the data, for it is sent to the server."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a message wants, without its tensors.
+
+    Attributes
+    ----------
+    run, job : str, (str, str, int)
+        The run's random name; algorithm, variant and seed.
+    config : mapping
+        The experiment's configuration.
+    client, number, roster : str, int, int
+        Whom it addresses, its number among the clients, and how many these are.
+    exchange : str
+        The name of the exchange, which the answer repeats; also that of the state it leaves.
+    round : int
+        The current round.
+    base : str, optional
+        The version of the state that it builds on; None for a client that has none yet.
+    evaluate : mapping, optional
+        ``round`` and ``offer``, where what the client predicts with shall be measured.
+    call : mapping, optional
+        ``method`` and ``payload``, where a client method shall run.
+    best : int, optional
+        The best round so far.
+    last : bool
+        Whether the run is over.
+    """
+
+    run: str
+    job: tuple[str, str, int]
+    config: Mapping[str, Any]
+    client: str
+    number: int
+    roster: int
+    exchange: str
+    round: int
+    base: str | None = None
+    evaluate: Mapping[str, Any] | None = None
+    call: Mapping[str, Any] | None = None
+    best: int | None = None
+    last: bool = False
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Order:
+        """From a message; raises ``Malformed``."""
+        if tree.get("format") != FORMAT:
+            raise Malformed("a message is of another version of Coterie: install the same at the server and the sites")
+        try:
+            algorithm, variant, seed = tree["job"]
+            order = cls(**{**{key: tree[key] for key in tree if key != "format"}, "job": (algorithm, variant, seed)})
+        except (TypeError, ValueError, LookupError) as error:
+            raise Malformed("a message lacks a part, or has one too many") from error
+        texts = (order.run, order.client, order.exchange, algorithm, variant)
+        numbers = (order.number, order.roster, order.round, seed)
+        if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
+            raise Malformed("a message has a part of another kind")
+        if not 0 <= order.number < order.roster:
+            raise Malformed("a message numbers its client beyond the roster")
+        return order
+
+    def content(self) -> dict[str, Any]:
+        """For a message."""
+        return {"format": FORMAT, **vars(self)}
+
+
+class Gate(Protocol):
+    """What the site lets in and out."""
+
+    def admit(self, algorithm: Algorithm, examples: int) -> None:
+        """Let a method work with so many training examples; raises ``Refused``."""
+
+    def release(
+        self, algorithm: Algorithm, received: Mapping[str, Value], answer: Mapping[str, Value], initial: Models
+    ) -> Mapping[str, Value]:
+        """The answer as it leaves; raises ``Refused``. ``received`` is what it answers, ``initial`` is theta^0."""
+
+
+class Open:
+    """A `Gate` that is open."""
+
+    def admit(self, algorithm: Algorithm, examples: int) -> None:
+        """See `Gate`."""
+
+    def release(
+        self, algorithm: Algorithm, received: Mapping[str, Value], answer: Mapping[str, Value], initial: Models
+    ) -> Mapping[str, Value]:
+        """See `Gate`."""
+        return answer
+
+
+class Outpost:
+    """One client at its own place.
+
+    Parameters
+    ----------
+    client : str
+        Its name.
+    root : Path
+        Where it keeps its state.
+    build : callable
+        From an order, its data, method and model, ready to compute.
+    gate : Gate
+        What may enter and leave.
+    keep : callable, optional
+        Told, at the end of a run, the order, the architecture and what the client predicts with in the reported round.
+    """
+
+    def __init__(
+        self,
+        client: str,
+        root: Path,
+        build: Callable[[Order], Sites],
+        gate: Gate | None = None,
+        keep: Callable[[Order, Stack, Predictor], None] | None = None,
+    ) -> None:
+        self.client, self.root, self.build, self.gate, self.keep = client, root, build, gate or Open(), keep
+
+    def answer(self, packet: Packet) -> Packet:
+        """What goes back: the answer, or in ``trouble`` a code and a short sentence that tells nothing of the data."""
+        report: dict[str, Any] = {"client": self.client}
+        try:
+            order = Order.of(packet.tree())
+            report["exchange"] = order.exchange
+            if order.client != self.client:
+                raise Refused("the message is for another client")
+            self._work(packet, order, report)
+            return packed(report)
+        except Malformed as error:
+            trouble = ("malformed", str(error))
+        except NoSuchState as error:
+            trouble = ("state", f"{error}: its state folder was lost or replaced")
+        except Refused as error:
+            trouble = ("refused", str(error))
+        except CoterieError as error:
+            trouble = ("setup", "its data, model or settings are not in order; coterie deploy check and its log tell")
+            logger.error("exchange %s: %s", report.get("exchange"), error)
+        except (Exception, SystemExit) as error:
+            trouble = ("failed", f"{type(error).__name__} in the client's code; its log has the traceback")
+            logger.exception("exchange %s", report.get("exchange"))
+        logger.warning("exchange %s: %s: %s", report.get("exchange"), *trouble)
+        kept = {key: value for key, value in report.items() if key in ("client", "exchange", "metrics")}
+        return packed({**kept, "trouble": list(trouble)})
+
+    def _work(self, packet: Packet, order: Order, report: dict[str, Any]) -> None:
+        folder = SiteFolder(self.root, order.run, order.job)
+        with folder.alone():
+            sites = self.build(order)
+            self.gate.admit(sites.algorithm, int(sites.federation.train.n[0]))
+            if order.base is not None:
+                sites.load_state_dict(folder.state(order.base, sites.stack.layout))
+            if order.best is not None:
+                folder.choose(order.best)
+            if order.evaluate is not None:
+                report["metrics"] = self._evaluate(packet, order.evaluate, sites, folder)
+            if order.call is not None:
+                self._call(packet, order, sites, folder, report)
+            if order.last and self.keep is not None and (rounds := folder.predictors()):
+                chosen = order.best if order.best in rounds else rounds[-1]
+                self.keep(order, sites.stack, folder.predictor(chosen, sites.stack.layout))
+
+    def _evaluate(
+        self, packet: Packet, wanted: Mapping[str, Any], sites: Sites, folder: SiteFolder
+    ) -> dict[str, dict[str, float]]:
+        offer = self._opened(packet, wanted["offer"], sites.stack)
+        chunks = list(sites.predictors(offer, wanted["round"]))
+        folder.remember(wanted["round"], chunks[0][1])
+        measured = sites.measure(chunks)
+        return {split: {name: float(value) for name, value in metrics.items()} for split, metrics in measured.items()}
+
+    def _call(self, packet: Packet, order: Order, sites: Sites, folder: SiteFolder, report: dict[str, Any]) -> None:
+        assert order.call is not None
+        method = _method(sites.algorithm, order.call.get("method"))
+        payload = self._opened(packet, order.call.get("payload"), sites.stack)
+        begin = perf_counter()
+        reply = sites.answer(Call(method, order.round, sites.numbers, torch.tensor([0]), payload))
+        if reply.failed:
+            raise Refused(reply.failed[0][1])
+        assert isinstance(reply.values, Mapping)
+        initial = sites.bank.columns["theta"].default
+        assert initial is not None
+        received = {name: value for name, value in payload.items() if isinstance(value, Models | Tensor)}
+        values = self.gate.release(sites.algorithm, received, reply.values, initial)
+        sites.commit(torch.ones(1, dtype=torch.bool))
+        folder.keep(order.exchange, sites.state_dict(), base=order.base)
+        report["answer"] = {"values": dict(values), "peers": reply.peers}
+        report["seconds"] = perf_counter() - begin
+
+    def _opened(self, packet: Packet, part: Any, stack: Stack) -> dict[str, Any]:
+        """Payload by name, one row each."""
+        values = packet.open(part, stack.layout)
+        if not isinstance(values, dict) or not all(isinstance(value, Models | Tensor) for value in values.values()):
+            raise Malformed("a message has a payload that is not made of named models and tensors")
+        if not all(
+            len(value if isinstance(value, Models) else value.shape) and len(value) == 1 for value in values.values()
+        ):
+            raise Malformed("a message has a payload that is not for one client")
+        return values
+
+
+def _method(algorithm: Algorithm, name: Any) -> Callable[..., Any]:
+    """The client method of that name; raises ``Malformed`` where the method has none."""
+    found = getattr(algorithm, name, None) if isinstance(name, str) and not name.startswith("_") else None
+    if not inspect.ismethod(found):
+        raise Malformed(f"a message asks for something that {algorithm.name} does not do")
+    return found

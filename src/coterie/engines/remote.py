@@ -1,0 +1,358 @@
+"""The engine of real sites: each client at its own place, reached by messages that may be late or never come back.
+
+The server lives here; a client's data, state and personal model never leave its site, but for what the method's answers
+carry. An exchange is dear, so that the evaluation of a round travels with the first question of the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.contract import Algorithm, Predictor
+from coterie.contract.payload import for_rows, weigh
+from coterie.engines.answers import Averaged
+from coterie.engines.base import Diverged, Engine, Evaluations, RoundReport
+from coterie.engines.folder import version_name
+from coterie.engines.forms import Forms
+from coterie.engines.outpost import Order
+from coterie.engines.settings import Settings
+from coterie.engines.shares import one_reply
+from coterie.engines.sites import NOT_FINITE, Call, Reply
+from coterie.engines.wire import Malformed, Packet, packed
+from coterie.errors import CoterieError, SitesLost
+from coterie.federation.federation import Federation
+from coterie.models import Models, ModelSpec
+
+LOST_ROUNDS = 3
+"""So many rounds in a row without a quorum end the sitting; it can be resumed."""
+
+logger = logging.getLogger("coterie.server")
+
+
+class Post(Protocol):
+    """Carries messages to the sites and back."""
+
+    def reachable(self) -> frozenset[str]:
+        """The clients that are there now."""
+
+    def wait(self, count: int, seconds: float) -> frozenset[str]:
+        """The clients that are there, as soon as they are so many, or when the time is over."""
+
+    def exchange(self, packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        """Send to each client its message; client by client the answer, or why there is none, as they come in.
+
+        Clients that have not answered when the time is over are left out. ``title`` is for whoever watches.
+        """
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the server expects of the sites.
+
+    Attributes
+    ----------
+    deadline : float
+        Seconds within which an answer must come.
+    quorum : int
+        Clients that must answer for a round to count.
+    patience : float
+        Seconds for which the server waits for so many clients to be there.
+    """
+
+    deadline: float = 600.0
+    quorum: int = 1
+    patience: float = 1800.0
+
+
+@dataclass
+class Mail:
+    """What came back of an exchange, by client: answers (values, peers), why there is none, and who was heard of."""
+
+    answers: dict[int, tuple[dict[str, Any], dict[str, Tensor]]] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    heard: set[int] = field(default_factory=set)
+
+
+class RemoteEngine(Engine):
+    """One algorithm, one federation, one seed at real sites.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients with as many examples as they have, but without these.
+    algorithm, model, settings
+        As for `Simulation`; ``settings.keep_models`` has no meaning, since the models stay at the sites.
+    post : Post
+        Reaches the sites.
+    terms : Terms
+        Deadlines and quorum.
+    run, job, config : str, (str, str, int), mapping
+        What every site is told: the run's random name; algorithm, variant and seed; the configuration.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        algorithm: Algorithm,
+        model: ModelSpec,
+        settings: Settings,
+        *,
+        post: Post,
+        terms: Terms,
+        run: str,
+        job: tuple[str, str, int],
+        config: Mapping[str, Any],
+    ) -> None:
+        super().__init__(federation, algorithm, model, replace(settings, device="cpu", keep_models=False))
+        self.post, self.terms = post, terms
+        self._order = Order(run, job, config, "", 0, self.K, "", 0)
+        self._token, self._number = secrets.token_hex(4), 0
+        self._forms = Forms(self.stack.layout, getattr(torch, self.settings.dtype))
+        self._bases: list[str | None] = [None] * self.K
+        self._staged: dict[int, str] = {}
+        self._owed: dict[int, dict[str, Any]] = {}  # by client: an evaluation that travels with the next question
+        self._owed_round: int | None = None
+        self._measured: dict[int, Mapping[str, Any]] = {}
+        self._late: RoundReport | None = None
+        self._lost = 0
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """How this run is executed; how a site does so is its own affair."""
+        return {"engine": "flower", "dtype": self.settings.dtype}
+
+    # --- rounds --------------------------------------------------------------------------------------------------
+    def advance(self) -> RoundReport:
+        """One round; ``late`` of its report has the evaluation of the round before.
+
+        Raises
+        ------
+        SitesLost
+            The quorum was not there for as long as the terms allow.
+        """
+        self._wait()
+        self._late = None
+        report = super().advance()
+        self._harvest()
+        self._lost = 0 if len(report.answered) >= min(self.terms.quorum, max(1, len(report.cohort))) else self._lost + 1
+        if self._lost >= LOST_ROUNDS:
+            raise SitesLost(
+                f"in {self._lost} rounds in a row fewer than {self.terms.quorum} sites have answered: see their logs, "
+                "then go on from the last checkpoint"
+            )
+        return replace(report, late=self._late)
+
+    def _wait(self) -> None:
+        here = self.post.wait(self.terms.quorum, self.terms.patience)
+        if len(here) < self.terms.quorum:
+            away = ", ".join(name for name in self.names if name not in here)
+            raise SitesLost(
+                f"only {len(here)} of {self.K} sites are there, and {self.terms.quorum} are needed (missing: {away}): "
+                "start them, then go on from the last checkpoint"
+            )
+
+    def _absent(self) -> Tensor:
+        here = self.post.reachable()
+        return super()._absent() | torch.tensor([name not in here for name in self.names], dtype=torch.bool)
+
+    def _check_alive(self, cohort: Tensor) -> None:
+        """Sites that do not answer may come back; only models that fell apart at all of them end the run."""
+        failed = {failure.client for failure in self._failures if failure.reason == NOT_FINITE}
+        if failed and len(failed) == len(self._failures) and bool(self._failed[cohort].all()):
+            self._commit(~self._failed)
+            raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
+
+    # --- exchanges -----------------------------------------------------------------------------------------------
+    def _reach(self, call: Call) -> Reply:
+        name = getattr(call.method, "__name__", "")
+        orders: dict[int, dict[str, Any]] = {}
+        received: dict[str, Mapping[str, int]] = {}
+        for position in call.present.tolist():
+            row = torch.tensor([position])
+            payload = {key: for_rows(value, row, len(call.asked)) for key, value in call.payload.items()}
+            received = received or {key: weigh(value, 1) for key, value in payload.items()}
+            orders[int(call.asked[position])] = {"call": {"method": name, "payload": payload}}
+        mail = self._exchange(orders)
+        answers, places = mail.answers, {int(client): position for position, client in enumerate(call.asked)}
+        problems = self._forms.problems(name, {client: values for client, (values, _) in answers.items()})
+        failed = mail.failed | problems
+        good = sorted((places[client], client) for client in answers.keys() - problems.keys())
+        if len(good) < min(self.terms.quorum, len(call.asked)) and self._phase == "train":
+            logger.warning("round %d: %d of %d sites have answered, %d are needed", self.round, len(good), self.K,
+                           self.terms.quorum)  # fmt: skip
+            failed |= {client: "too few other sites answered; the round does not count" for _, client in good}
+            good = []
+        replies = [(torch.tensor([place]), self._reply(call, place, *answers[client])) for place, client in good]
+        whole = one_reply(call, replies)
+        whole.received = received
+        whole.failed = sorted((places[client], reason) for client, reason in failed.items() if client in places)
+        for _, client in good:
+            self._staged[client] = self._name
+        return whole
+
+    def _reply(self, call: Call, place: int, values: Mapping[str, Any], peers: Mapping[str, Tensor]) -> Reply:
+        """One client's answer as the reply of a share of the call."""
+        first = torch.tensor([0])
+        reply = Reply(first, values, sent={name: weigh(value, 1) for name, value in values.items()}, peers=dict(peers))
+        if call.average is not None:
+            mean = Averaged(call.average[place : place + 1])
+            mean.add(values, first, call.asked[place : place + 1], torch.tensor([True]))
+            reply.values = mean
+        return reply
+
+    @property
+    def _name(self) -> str:
+        """The name of the current exchange."""
+        return version_name(self.round, self._token, self._number)
+
+    def _exchange(self, orders: Mapping[int, Mapping[str, Any]]) -> Mail:
+        """Send the orders, by client, and with them what is owed; who is not asked anything gets that alone."""
+        self._number += 1
+        here = self.post.reachable()
+        evaluations = {client: owed for client, owed in self._owed.items() if self.names[client] in here}
+        self._owed = {client: owed for client, owed in self._owed.items() if client not in evaluations}
+        packets = {}
+        for client in sorted({*orders, *evaluations}):
+            order = replace(
+                self._order, client=self.names[client], number=client, exchange=self._name, round=self.round,
+                base=self._staged.get(client, self._bases[client]), evaluate=evaluations.get(client),
+                best=self.chosen.round, **orders.get(client, {}),
+            )  # fmt: skip
+            packets[self.names[client]] = packed(order.content())
+        mail = Mail()
+        title = f"{self.algorithm.name}, round {self.round} of {self.settings.rounds}"
+        for name, packet in self.post.exchange(packets, self.terms.deadline, title):
+            client = self.names.index(name)
+            try:
+                if isinstance(packet, str):
+                    raise CoterieError(packet)
+                self._read(client, packet, mail, asked="call" in orders.get(client, {}))
+            except CoterieError as error:
+                mail.failed[client] = str(error)
+        for client in orders:
+            if client not in mail.heard and client not in mail.failed:
+                mail.failed[client] = f"it did not answer within {self.terms.deadline:.0f} s"
+        return mail
+
+    def _read(self, client: int, packet: Packet, mail: Mail, *, asked: bool) -> None:
+        """Take in what a site has sent; raises ``CoterieError`` where that is not an answer to this exchange."""
+        tree = packet.tree()
+        if tree.get("exchange") not in (self._name, None) or tree.get("client") != self.names[client]:
+            raise Malformed("it answered another question")
+        if isinstance(metrics := tree.get("metrics"), dict):
+            self._measured[client] = metrics
+        if (trouble := tree.get("trouble")) is not None:
+            code, reason = [*trouble, ""][:2] if isinstance(trouble, list) and trouble else ("failed", "")
+            if code == "state":  # it begins again, as a client that is met for the first time
+                self._bases[client] = None
+                self.welcomed[client] = False
+            raise CoterieError(" ".join(str(reason)[:300].split()) or f"it failed ({code})")
+        if asked:
+            answer = packet.open(tree.get("answer"), self.stack.layout)
+            if not isinstance(answer, dict) or not isinstance(answer.get("values"), dict):
+                raise Malformed("it sent no answer")
+            mail.answers[client] = answer["values"], self._peers(answer)
+        mail.heard.add(client)
+
+    def _peers(self, answer: Mapping[str, Any]) -> dict[str, Tensor]:
+        """For answers that go to other clients, their numbers ``(1, m)``."""
+        peers = answer.get("peers") or {}
+        for name, index in peers.items() if isinstance(peers, dict) else [("peers", peers)]:
+            right = isinstance(index, Tensor) and index.dtype == torch.int64 and index.ndim == 2 and len(index) == 1
+            if not right or bool(((index < 0) | (index >= self.K)).any()):
+                raise Malformed(f"it sent {name} to clients that are none")
+        return dict(peers)
+
+    def _commit(self, good: Tensor) -> None:
+        for client, version in self._staged.items():
+            if good[client]:
+                self._bases[client] = version
+        self._staged = {}
+
+    # --- evaluation ----------------------------------------------------------------------------------------------
+    def _measure(self, offer: Mapping[str, Any]) -> Evaluations:
+        """Nothing yet: the clients measure when they are asked next, or at once where no round comes any more."""
+        self._harvest()
+        self._owe(offer)
+        if not self.finished:
+            return {}
+        self._exchange({})
+        return self._gathered()
+
+    def _owe(self, offer: Mapping[str, Any]) -> None:
+        self._measured, self._owed_round = {}, self.round
+        for client in range(self.K):
+            row = torch.tensor([client])
+            content = {name: _kept(for_rows(value, row, self.K)) for name, value in offer.items()}
+            self._owed[client] = {"round": self.round, "offer": content}
+
+    def _harvest(self) -> None:
+        """The evaluation of an earlier round is over, once the questions that it travels with are."""
+        if self._owed_round is None or self._owed_round == self.round:
+            return
+        if any(self.names[client] in self.post.reachable() for client in self._owed):  # they were not asked anything
+            self._exchange({})
+        round, evaluations = self._owed_round, self._gathered()
+        split = {"best_val": "validation", "best_test": "test"}.get(self.settings.keep_best)
+        if split in evaluations:
+            self.chosen.offer(round, evaluations[split][self.metric])
+        self._late = RoundReport(round, evaluations, self._sizes() if evaluations else {})
+
+    def _gathered(self) -> Evaluations:
+        """What the sites have measured, NaN for those that have not answered; nothing is owed any more."""
+        self._owed, self._owed_round = {}, None
+        whole: Evaluations = {}
+        for client, splits in self._measured.items():
+            for split in ("validation", "test"):
+                metrics = splits.get(split)
+                for metric, value in metrics.items() if isinstance(metrics, dict) else ():
+                    if isinstance(value, int | float):
+                        table = whole.setdefault(split, {}).setdefault(str(metric), np.full(self.K, np.nan))
+                        table[client] = float(value)
+        return {split: metrics for split, metrics in whole.items() if self.metric in metrics}
+
+    def finish(self) -> list[str]:
+        """Tell the sites that the run is over, and which round was the best; the names of those that do not know."""
+        here = self.post.reachable()
+        mail = self._exchange({client: {"last": True} for client, name in enumerate(self.names) if name in here})
+        return [name for client, name in enumerate(self.names) if client not in mail.heard]
+
+    def _predict(self, offer: Mapping[str, Any]) -> Iterator[tuple[Sequence[int], Predictor]]:
+        raise CoterieError("the personalised models stay at their sites; each finds its own in its state folder")
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+    def site_state(self) -> dict[str, Any]:
+        """Nothing: the sites keep their state themselves."""
+        return {"bank": {}, "shapes": {}, "started": torch.zeros(self.K, dtype=torch.bool)}
+
+    def load_site_state(self, state: Mapping[str, Any]) -> None:
+        """See `site_state`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next round depends on, with the names of the sites' states."""
+        return {**super().state_dict(), "bases": list(self._bases), "owed": self._owed_round}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state; what was owed then is owed again."""
+        super().load_state_dict(state)
+        self._bases = list(state["bases"])
+        if state["owed"] is not None:
+            self._owe(self.algorithm.offer(self._server, self._everyone()))
+
+    @property
+    def owed_round(self) -> int | None:
+        """The round whose evaluation has not come in yet."""
+        return self._owed_round
+
+
+def _kept(value: Any) -> Any:
+    """A row that the server may change meanwhile; what is one row for many stays one."""
+    return value.clone() if isinstance(value, Models | Tensor) else value

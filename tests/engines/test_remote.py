@@ -1,0 +1,280 @@
+"""Clients at places of their own have the results of the simulation, whoever is away, ill, late or mad."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from posts import Change, LocalPost, remote
+from test_shares import near
+
+from coterie.contract import Algorithm, Server, Site, available_algorithms
+from coterie.engines import RoundReport, SitesLost, checkpoint
+from coterie.engines.folder import SiteFolder
+from coterie.engines.remote import RemoteEngine, Terms
+from coterie.engines.wire import Packet, packed
+from toys import HALF, classified, saved, simulation
+
+FEDERATION = classified((7, 4, 9, 5))
+
+
+def played(engine: RemoteEngine) -> list[RoundReport]:
+    """All rounds, with each evaluation in the report of its own round, as the simulation has it."""
+    reports = [engine.initial_report()]
+    while not engine.finished:
+        report = engine.advance()
+        if report.late is not None:
+            reports[report.late.round] = merged(reports[report.late.round], report.late)
+        reports.append(report)
+    return reports
+
+
+def merged(report: RoundReport, late: RoundReport) -> RoundReport:
+    assert report.evaluations == {}
+    return RoundReport(**{**vars(report), "evaluations": late.evaluations, "n": late.n})
+
+
+def check_equal(ours: RemoteEngine, theirs: Any, reports: list[RoundReport], expected: list[RoundReport]) -> None:
+    for mine, other in zip(reports, expected, strict=True):
+        assert (mine.round, mine.cohort, mine.answered) == (other.round, other.cohort, other.answered)
+        assert mine.ledger == other.ledger
+        near({s: {m: torch.as_tensor(v) for m, v in x.items()} for s, x in mine.evaluations.items()},
+             {s: {m: torch.as_tensor(v) for m, v in x.items()} for s, x in other.evaluations.items()})  # fmt: skip
+        near(mine.notes, other.notes)
+    mine, other = saved(ours), saved(theirs)
+    near(mine["server"], other["server"])
+    for key in ("round", "welcomed", "ledger", "clients", "model", "options"):
+        near(mine[key], other[key])
+    assert ours.report_round == theirs.report_round
+
+
+def personal_models(engine: RemoteEngine, folder: Path, round: int) -> list[torch.Tensor]:
+    """What each site has kept of what it predicts with."""
+    found = []
+    for name in engine.names:
+        own = SiteFolder(folder / name, "r1", engine._order.job).predictor(round, engine.stack.layout)
+        found.append(torch.cat([tensor.flatten(1) for _, tensor in sorted(own.models.parameters())], dim=1))
+    return found
+
+
+def simulated(name: str, **settings: Any) -> tuple[Any, list[RoundReport]]:
+    theirs = simulation(FEDERATION, name, **settings)
+    reports = [theirs.initial_report()]
+    while not theirs.finished:
+        reports.append(theirs.advance())
+    return theirs, reports
+
+
+def equal_to_the_simulation(name: str, folder: Path, **settings: Any) -> None:
+    settings = {"rounds": 3, "evaluate_every": 1, "keep_best": "best_val", **settings}
+    theirs, expected = simulated(name, **settings)
+    ours = remote(FEDERATION, name, folder=folder, **settings)
+    check_equal(ours, theirs, played(ours), expected)
+    assert ours.finish() == []
+    models = theirs.report_models()
+    for client, found in enumerate(personal_models(ours, folder, ours.report_round)):
+        row = models[client : client + 1]
+        wanted = torch.cat([tensor.flatten(1) for _, tensor in sorted(row.parameters())], dim=1)
+        near(found.flatten(), wanted.flatten())
+
+
+MAIN = ("local", "fedavg", "fedora", "feddwa", "pgfed", "federico", "fedper", "scaffold")
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_sites_have_the_results_of_the_simulation(name: str, tmp_path: Path) -> None:
+    equal_to_the_simulation(name, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted(available_algorithms().keys() - set(MAIN)))
+def test_every_other_method_has_the_results_of_the_simulation(name: str, tmp_path: Path) -> None:
+    equal_to_the_simulation(name, tmp_path, evaluate_every=2)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedora", "federico"])
+def test_half_the_clients_a_round_some_of_them_away(name: str, tmp_path: Path) -> None:
+    away = {1: ("client-0",), 2: ("client-1", "client-3")}
+    equal_to_the_simulation(name, tmp_path, rounds=4, participation=HALF, absent=away)
+
+
+def test_the_evaluation_costs_no_exchange_of_its_own_but_for_the_last(tmp_path: Path) -> None:
+    ours = remote(FEDERATION, "fedavg", folder=tmp_path, rounds=4, evaluate_every=1)
+    played(ours)
+    post = ours.post
+    assert isinstance(post, LocalPost)
+    assert len(post.exchanges) == 4 + 1
+    assert all("evaluate" in packet.tree() for packets in post.exchanges for packet in packets.values())
+
+
+def faulty(name: str, folder: Path, change: Change, **settings: Any) -> RemoteEngine:
+    ours = remote(FEDERATION, name, folder=folder, **{"evaluate_every": 1, "rounds": 4, **settings})
+    assert isinstance(ours.post, LocalPost)
+    ours.post.change = change
+    return ours
+
+
+def with_bad(values: Any) -> Change:
+    """In round 2 the answer of client-3 is something else."""
+
+    def change(round: int, name: str, packet: Packet) -> Packet | str | None:
+        return values(packet) if (round, name) == (2, "client-3") else packet
+
+    return change
+
+
+def with_nan(packet: Packet) -> Packet:
+    arrays = [array.copy() for array in packet.arrays]
+    arrays[0].reshape(-1)[0] = np.nan
+    return Packet(packet.text, arrays)
+
+
+FAULTS = {
+    "late": (lambda packet: None, "did not answer within 600 s"),
+    "lost": (lambda packet: "the site is gone", "the site is gone"),
+    "infinite": (with_nan, "NaN or infinite"),
+    "shape": (lambda p: Packet(p.text, [a[..., :1] for a in p.arrays]), "models whose tensor '.*' has the shape"),
+    "type": (lambda p: Packet(p.text, [a.astype(np.float32) for a in p.arrays]), "as torch.float32, not torch.float64"),
+    "empty": (lambda p: Packet(p.text, []), "lacks an array"),
+    "text": (lambda p: Packet("so?", []), "no JSON text"),
+    "other": (lambda p: Packet(p.text.replace('"exchange": "0', '"exchange": "1'), p.arrays), "another question"),
+    "name": (lambda p: Packet(p.text.replace('"phi": {"__models__"', '"psi": {"__models__"'), p.arrays), "lacks phi"),
+    "objects": (lambda p: Packet(p.text, [np.array([None])] * len(p.arrays)), "array of object, which is no number"),
+    "nobody": (lambda p: Packet('{"client": "client-3"}', []), "sent no answer"),
+    "reason": (lambda p: packed({"client": "client-3", "trouble": ["failed", "x" * 9999]}), "^x{300}$"),
+    "code": (lambda p: packed({"client": "client-3", "trouble": {"a": 1}}), "failed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_answer_leaves_its_client_out_of_the_round_and_nobody_else(fault: str, tmp_path: Path) -> None:
+    change, reason = FAULTS[fault]
+    ours = faulty("fedper", tmp_path, with_bad(change))
+    reports = played(ours)
+    theirs, expected = simulated("fedper", evaluate_every=1, rounds=4, absent={2: ("client-3",)})
+    (failure,) = reports[2].failures
+    assert (failure.client, failure.round) == ("client-3", 2)
+    assert re.search(reason, failure.reason)
+    near(saved(ours)["server"], saved(theirs)["server"])
+    for mine, other in zip(reports[2:], expected[2:], strict=True):  # its own values of round 1 were in that answer
+        assert mine.answered == other.answered
+        near(torch.tensor(mine.evaluations["test"]["accuracy"]), torch.tensor(other.evaluations["test"]["accuracy"]))
+
+
+def test_a_site_that_lost_its_state_begins_again(tmp_path: Path) -> None:
+    ours = remote(FEDERATION, "fedper", folder=tmp_path, rounds=4, evaluate_every=1)
+    ours.initial_report()
+    ours.advance()
+    shutil.rmtree(tmp_path / "client-2")
+    report = ours.advance()
+    (failure,) = report.failures
+    assert failure.client == "client-2"
+    assert "lost or replaced" in failure.reason
+    assert not ours.welcomed[2]
+    assert ours.advance().answered == FEDERATION.names
+    assert ours.welcomed.all()
+
+
+@pytest.mark.parametrize("name", ["fedora", "scaffold"])
+def test_a_server_that_was_killed_goes_on_from_its_checkpoint(name: str, tmp_path: Path) -> None:
+    """Even where the round after the checkpoint had been answered, and with other answers."""
+    settings: dict[str, Any] = {"rounds": 4, "evaluate_every": 1, "keep_best": "best_val"}
+    theirs, expected = simulated(name, **settings)
+    first = remote(FEDERATION, name, folder=tmp_path / "sites", **settings)
+    reports = [first.initial_report(), first.advance(), first.advance()]
+    for report in reports[1:]:
+        assert report.late is not None
+        reports[report.late.round] = merged(reports[report.late.round], report.late)
+    checkpoint.save(tmp_path / "run.pt", first)
+    assert isinstance(first.post, LocalPost)
+    first.post.away = {"client-0", "client-1"}
+    first.advance()
+    second = remote(FEDERATION, name, folder=tmp_path / "sites", **settings)
+    checkpoint.load(tmp_path / "run.pt", second)
+    assert second.owed_round == 2
+    while not second.finished:
+        report = second.advance()
+        if report.late is not None:
+            reports[report.late.round] = merged(reports[report.late.round], report.late)
+        reports.append(report)
+    check_equal(second, theirs, reports, expected)
+
+
+def test_the_same_message_twice_and_an_old_one_are_harmless(tmp_path: Path) -> None:
+    theirs, expected = simulated("scaffold", rounds=4, evaluate_every=1)
+    ours = remote(FEDERATION, "scaffold", folder=tmp_path, rounds=4, evaluate_every=1)
+    reports = [ours.initial_report()]
+    post = ours.post
+    assert isinstance(post, LocalPost)
+    while not ours.finished:
+        report = ours.advance()
+        assert report.late is not None
+        reports[report.late.round] = merged(reports[report.late.round], report.late)
+        reports.append(report)
+        for packets in post.exchanges[-2:]:
+            for name, packet in packets.items():
+                again = post.outposts(name).answer(packet).tree()
+                assert "trouble" not in again
+    check_equal(ours, theirs, reports, expected)
+
+
+def test_a_round_without_a_quorum_does_not_count(tmp_path: Path) -> None:
+    def change(round: int, name: str, packet: Packet) -> Packet | None:
+        return None if round == 2 and name != "client-0" else packet
+
+    ours = faulty("fedavg", tmp_path, change, terms=Terms(quorum=3))
+    reports = played(ours)
+    theirs, _ = simulated("fedavg", evaluate_every=1, rounds=4, absent={2: FEDERATION.names})
+    assert reports[2].answered == ()
+    assert "too few other sites answered" in reports[2].failures[0].reason
+    near(saved(ours)["server"], saved(theirs)["server"])
+
+
+def test_without_sites_the_run_stops_and_can_be_resumed(tmp_path: Path) -> None:
+    ours = remote(FEDERATION, "fedavg", folder=tmp_path, terms=Terms(quorum=3))
+    assert isinstance(ours.post, LocalPost)
+    ours.post.away = {"client-0", "client-2"}
+    with pytest.raises(
+        SitesLost, match=r"only 2 of 4 sites are there, and 3 are needed \(missing: client-0, client-2\)"
+    ):
+        ours.advance()
+
+
+def test_sites_that_never_answer_end_the_sitting(tmp_path: Path) -> None:
+    ours = faulty("fedavg", tmp_path, lambda round, name, packet: None, rounds=9)
+    ours.advance()
+    ours.advance()
+    with pytest.raises(SitesLost, match="in 3 rounds in a row fewer than 1 sites"):
+        ours.advance()
+
+
+def test_only_three_rounds_of_state_are_kept(tmp_path: Path) -> None:
+    ours = remote(FEDERATION, "scaffold", folder=tmp_path, rounds=7)
+    played(ours)
+    rounds = SiteFolder(tmp_path / "client-0", "r1", ours._order.job).versions().values()
+    assert sorted(rounds) == [5, 6, 7]
+
+
+class Spiteful(Algorithm):
+    """Its client code fails with the data in its hands."""
+
+    name = ""
+
+    def look(self, site: Site) -> dict[str, Any]:
+        raise RuntimeError(f"secret {site.train.inputs.sum()}")
+
+    def round(self, server: Server, cohort: torch.Tensor) -> None:
+        server.ask(self.look, cohort)
+
+
+def test_an_error_at_a_site_says_nothing_of_its_data(tmp_path: Path) -> None:
+    ours = remote(FEDERATION, Spiteful(), folder=tmp_path)
+    report = ours.advance()
+    assert {failure.reason for failure in report.failures} == {
+        "RuntimeError in the client's code; its log has the traceback"
+    }
