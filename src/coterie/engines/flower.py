@@ -1,0 +1,228 @@
+"""Flower carries the messages: the only file that knows the package flwr."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from coterie.engines.wire import Malformed, Packet
+from coterie.errors import CoterieError
+
+try:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+except ImportError as error:
+    raise CoterieError("real sites need the package Flower: pip install 'coterie[flower]'.") from error
+
+POLL_SECONDS = 0.5
+"""Between two looks for answers. An answer that lies at the server when its site leaves is lost."""
+
+NOTICE_SECONDS = 5.0
+"""Between two looks for sites that have come."""
+
+TTL_MARGIN = 1.1
+"""A message is good for a little longer than its answer is waited for, and no site works at one that nobody wants."""
+
+ERRORS = {
+    2: "its client app failed; its log has the traceback",
+    3: "its answer was lost on the way",
+    4: "its answer was lost on the way",
+    5: "it left before it had answered",
+    8: "its client app ended without an answer",
+}
+"""By Flower's codes. Flower's own sentences may repeat what an exception said, so they are not passed on."""
+
+logger = logging.getLogger("coterie.server")
+
+
+class FlowerPost:
+    """Carries messages to SuperNodes and back, a `coterie.engines.remote.Post`.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's connection to the nodes of a run.
+    names : sequence of str
+        The clients.
+    hello : Packet
+        What a node is asked for that has just come: who it is.
+    met : callable
+        Told the node's number and its answer: the client's name; ``CoterieError`` where the node is none of them.
+    watch : callable, optional
+        Told the title of an exchange, who has answered and how many were asked.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        names: Sequence[str],
+        hello: Packet,
+        met: Callable[[int, Mapping[str, Any]], str],
+        watch: Callable[[str, Sequence[str], int], None] | None = None,
+    ) -> None:
+        self.grid, self.names, self.hello, self.met = grid, tuple(names), hello, met
+        self.watch = watch or (lambda title, answered, asked: None)
+        self._node: dict[str, int] = {}
+        self._here: frozenset[int] = frozenset()
+        self._asked: dict[str, int] = {}  # by message: the node that was asked who it is
+        self._strangers: set[int] = set()
+        self._noticed = 0.0
+
+    # --- who is there --------------------------------------------------------------------------------------------
+    def reachable(self) -> frozenset[str]:
+        """The clients that are there now."""
+        self._notice()
+        return frozenset(name for name, node in self._node.items() if node in self._here)
+
+    def wait(self, count: int, seconds: float) -> frozenset[str]:
+        """The clients that are there, as soon as they are so many, or when the time is over."""
+        end, said = time.monotonic() + seconds, False
+        while len(here := self.reachable()) < count and time.monotonic() < end:
+            if not said:
+                logger.info("waiting for sites: %d of %d are there", len(here), len(self.names))
+                said = True
+            time.sleep(POLL_SECONDS)
+        return here
+
+    def _notice(self) -> None:
+        """Look who is there, ask nodes that have come who they are, and read what they answered."""
+        if time.monotonic() - self._noticed >= NOTICE_SECONDS:
+            self._noticed = time.monotonic()
+            nodes = self._patiently(lambda: frozenset(self.grid.get_node_ids()))
+            if nodes is not None:
+                self._strangers &= nodes  # one that comes back may have been mended
+                self._here = nodes
+            known = {*self._node.values(), *self._asked.values(), *self._strangers}
+            new = sorted(self._here - known)
+            if new:
+                identifiers = self._push([(node, "query", self.hello) for node in new], 120.0, "hello")
+                self._asked |= {key: node for key, node in zip(identifiers, new, strict=True) if key is not None}
+        if self._asked:
+            for message in self._pull(self._asked):
+                self._meet(self._asked.pop(message.metadata.reply_to_message_id), message)
+
+    def _meet(self, node: int, message: Message) -> None:
+        try:
+            if message.has_error():
+                raise CoterieError(ERRORS.get(message.error.code, f"Flower's error {message.error.code}"))
+            name = self.met(node, packet_of(message.content).tree())
+        except CoterieError as error:
+            self._strangers.add(node)
+            logger.warning("a site was not let in: %s", error)
+            return
+        logger.info("%s is there", name)
+        self._node[name] = node
+
+    # --- exchanges -----------------------------------------------------------------------------------------------
+    def exchange(self, packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        """Send to each client its message, and give its answer, or why there is none, as soon as it comes."""
+        end = time.monotonic() + seconds
+        wanted = [(name, packet) for name, packet in packets.items() if name in self._node]
+        identifiers = self._push([(self._node[name], "train", packet) for name, packet in wanted], seconds, title)
+        waiting = {}
+        for key, (name, _) in zip(identifiers, wanted, strict=True):
+            if key is None:
+                yield name, "the message to it could not be sent"
+            else:
+                waiting[key] = name
+        answered: list[str] = []
+        self.watch(title, answered, len(packets))
+        while waiting and time.monotonic() < end:
+            for message in self._pull(waiting):
+                name = waiting.pop(message.metadata.reply_to_message_id)
+                try:
+                    if message.has_error():
+                        yield name, ERRORS.get(message.error.code, f"Flower's error {message.error.code}")
+                    else:
+                        yield name, packet_of(message.content)
+                        answered.append(name)
+                except Malformed as error:
+                    yield name, str(error)
+                self.watch(title, answered, len(packets))
+            if waiting:
+                self._notice()
+                time.sleep(POLL_SECONDS)
+
+    def _push(self, letters: Sequence[tuple[int, str, Packet]], seconds: float, title: str) -> list[str | None]:
+        """Send packets to nodes; the messages' identifiers, None for those that could not be sent."""
+        if not letters:
+            return []
+        messages = [
+            Message(records_of(packet), node, kind, ttl=seconds * TTL_MARGIN, group_id=title)
+            for node, kind, packet in letters
+        ]
+        pushed = self._patiently(lambda: list(self.grid.push_messages(messages)), seconds) or []
+        return [key or None for key in pushed] + [None] * (len(letters) - len(pushed))
+
+    def _pull(self, identifiers: Iterable[str]) -> list[Message]:
+        return self._patiently(lambda: list(self.grid.pull_messages(list(identifiers)))) or []
+
+    def _patiently(self, call: Callable[[], Any], seconds: float = 0.0) -> Any:
+        """What a call to the SuperLink gives, tried again for so long where it is away; None if it stays so."""
+        end, said = time.monotonic() + seconds, False
+        while True:
+            try:
+                return call()
+            except Exception as error:  # whatever the carrier raises when there is no connection
+                if not said:
+                    logger.warning("the SuperLink does not answer (%s); trying again", type(error).__name__)
+                    said = True
+                if time.monotonic() >= end:
+                    return None
+                time.sleep(POLL_SECONDS)
+
+
+# --- packets as Flower's records ---------------------------------------------------------------------------------
+
+
+def records_of(packet: Packet) -> RecordDict:
+    """A packet as Flower sends it."""
+    arrays = ArrayRecord({f"{number:06d}": Array(array) for number, array in enumerate(packet.arrays)})
+    return RecordDict({"arrays": arrays, "text": ConfigRecord({"text": packet.text})})
+
+
+def packet_of(records: RecordDict) -> Packet:
+    """What `records_of` made a record of; raises ``Malformed``."""
+    try:
+        text, arrays = records["text"]["text"], records["arrays"]
+        opened: list[NDArray[Any]] = [arrays[key].numpy() for key in sorted(arrays)]
+        if not isinstance(text, str):
+            raise TypeError
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Malformed("a message is not made of a text and arrays") from error
+    return Packet(text, opened)
+
+
+# --- the apps ----------------------------------------------------------------------------------------------------
+
+Answering = Callable[[Packet, Mapping[str, Any], Mapping[str, Any]], Packet]
+"""From a message, the node's configuration and the run's, what goes back."""
+
+
+def client_app(answer: Answering) -> ClientApp:
+    """Flower's app of a site, which answers every message, whatever it is for."""
+    app = ClientApp()
+
+    def reply(message: Message, context: Context) -> Message:
+        packet = answer(packet_of(message.content), context.node_config, context.run_config)
+        return Message(records_of(packet), reply_to=message)
+
+    app.train()(reply)
+    app.query()(reply)
+    return app
+
+
+def server_app(serve: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
+    """Flower's app of the server."""
+    app = ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:
+        serve(grid, context.run_config)
+
+    app.main()(main)
+    return app
