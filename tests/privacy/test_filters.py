@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
 
-from coterie.contract import available_algorithms
+from coterie.contract import Algorithm, available_algorithms
+from coterie.engines.sites import initial_seed
 from coterie.federation.federation import Federation
 from coterie.models import Models
 from coterie.models.rows import Layout
@@ -313,32 +314,39 @@ def federation() -> Federation:
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name for subject in SUBJECTS])
 def test_methods_say_which_answers_are_differences(subject: Subject, federation: Federation) -> None:
-    """With tiny steps a model stays where it was, so that its change is next to nothing; a difference or gradient is
-    far from every model."""
+    """With tiny steps a model stays near one that was received, or the initial one; a difference is far from them."""
     sim = subject.simulation(federation, engine=Recording, rounds=2, training=TINY_STEPS)
     while not sim.finished:
         sim.advance()
     assert isinstance(sim, Recording)
-    returned = {name for call in sim.calls for name, value in call.returned.items() if isinstance(value, Models)}
-    assert set(subject.cls.differences) & returned <= returned
-    initial = sim.stack.initial(0).without_buffers()
+    initial = sim.stack.initial(initial_seed(sim.settings))
     for call in sim.calls:
         known = [value for value in call.received.values() if isinstance(value, Models)] or [initial]
         for name, value in call.returned.items():
-            if not isinstance(value, Models) or len(value.lead) != 1:
-                continue
-            near = [_distance(value, model) < 0.01 for model in known if set(value.tensors) <= set(model.tensors)]
-            assert (name in subject.cls.differences) != any(near), f"{call.method} returned {name}"
+            if isinstance(value, Models):
+                bases = [model for model in known if set(value.tensors) <= set(model.tensors)]
+                distances = [[_distance(one, model) for model in bases] for one in _candidates(value)]
+                difference = name in subject.cls.differences
+                for to_bases in distances:
+                    assert (min(to_bases) > 0.1) if difference else (min(to_bases) < 1e-3), f"{call.method}: {name}"
+
+
+@pytest.mark.parametrize("cls", sorted({subject.cls for subject in SUBJECTS}, key=lambda cls: cls.name))
+def test_no_difference_is_declared_that_no_client_method_returns(cls: type[Algorithm]) -> None:
+    source = "".join(
+        inspect.getsource(each) for each in cls.__mro__ if each.__module__.startswith("coterie.algorithms")
+    )
+    assert [name for name in cls.differences if f'"{name}": ' not in source] == []
+
+
+def _candidates(value: Models) -> list[Models]:
+    return [value] if len(value.lead) == 1 else [value.candidate(number) for number in range(value.lead[1])]
 
 
 def _distance(value: Models, model: Models) -> float:
     """The largest distance of a row to its row of ``model``, or to the nearest of its candidates, in its own norm."""
-    ways: list[Tensor] = []
-    for candidate in range(model.lead[1]) if len(model.lead) == 2 else [None]:
-        other = model if candidate is None else model.candidate(candidate)
-        square = sum(
-            (tensor.double() - other.tensors[name].double()).square().flatten(1).sum(1)
-            for name, tensor in value.parameters()
-        )
-        ways.append(torch.as_tensor(square).sqrt())
+    ways = []
+    for other in _candidates(model):
+        squares = [(t.double() - other.tensors[name].double()).square() for name, t in value.parameters()]
+        ways.append(torch.stack([square.flatten(1).sum(1) for square in squares]).sum(0).sqrt())
     return float((torch.stack(ways).amin(0) / value.norm()).max())
