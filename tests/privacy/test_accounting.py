@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,16 @@ def test_the_budget(tmp_path: Path) -> None:
             accountant.spend()
     assert accountant.path.read_bytes() == before
     assert accountant.epsilon() <= limit < accountant.epsilon(more=1)
+
+
+def test_the_table_of_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    answers = [int(n) for n in re.findall(r"\d+", re.search(r"^\| `noise` \| (1 answer.*) \|$", page, re.MULTILINE)[1])]  # type: ignore[index]
+    rows = re.findall(r"^\| (\d+) \| ([\d. |]+) \|$", page, re.MULTILINE)
+    assert len(rows) == len(answers) == 4
+    for noise, cells in rows:
+        accountant = Accountant(tmp_path, policy(float(noise)))
+        assert cells.split(" | ") == [f"{accountant.epsilon(more=more):.2f}" for more in answers]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
