@@ -14,6 +14,7 @@ from coterie.contract.options import explained
 from coterie.federation import FederationConfig, available_rules, available_sources
 from coterie.models import available_models
 from coterie.presets import available_presets
+from coterie.privacy import Policy
 from coterie.yamltext import read_yaml
 
 from .blocks import ROOT
@@ -127,6 +128,19 @@ def test_the_overviews_list_every_algorithm() -> None:
 def test_every_configuration_key_is_described(section: type[BaseModel]) -> None:
     keys = set(section.model_fields)
     assert keys <= named(DOCS / "reference" / "configuration.md")
+
+
+def test_every_key_of_a_policy_is_described() -> None:
+    keys = set(
+        re.findall(r"^\| `(\w+)` \| .* \| .* \|$", (DOCS / "privacy.md").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    assert keys == set(Policy.model_fields)
+
+
+def test_the_overview_of_what_leaves_a_site_names_every_method() -> None:
+    page = (DOCS / "privacy.md").read_text(encoding="utf-8")
+    listed = {name.strip() for row in re.findall(r"^\| (\w.*?) \|", page, re.MULTILINE) for name in row.split(",")}
+    assert {cls.title for cls in BUILT_IN.values()} <= listed
 
 
 def test_every_source_rule_and_model_is_described() -> None:

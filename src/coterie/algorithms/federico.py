@@ -56,6 +56,7 @@ class FedeRiCo(Algorithm):
     title: ClassVar[str] = "FedeRiCo"
     paper: ClassVar[str] = "Find Your Friends: Personalized Federated Learning with the Right Collaborators"
     cites: ClassVar[str] = "findyourfriends"
+    differences: ClassVar[tuple[str, ...]] = ("change", "gradient")
     evaluated: ClassVar[str] = "mixture of the models with the client's weights"
     deviations: ClassVar[tuple[str, ...]] = (
         "A client's own model is always among those it chooses, which the printed algorithm leaves open.",

@@ -43,6 +43,7 @@ class L2C(Algorithm):
     title: ClassVar[str] = "L2C"
     paper: ClassVar[str] = "Li et al., CVPR 2022"
     cites: ClassVar[str] = "li2022learning"
+    differences: ClassVar[tuple[str, ...]] = ("D",)
     evaluated: ClassVar[str] = "own model after the weighted updates"
     deviations: ClassVar[tuple[str, ...]] = (
         "A step on alpha sees all of a client's validation data, in evaluation mode, not one batch of it; a client "

@@ -29,6 +29,7 @@ class PFedHN(Algorithm):
     title: ClassVar[str] = "pFedHN"
     paper: ClassVar[str] = "Shamsian et al., ICML 2021"
     cites: ClassVar[str] = "shamsian2021pfedhn"
+    differences: ClassVar[tuple[str, ...]] = ("change",)
     evaluated: ClassVar[str] = "model that the hypernetwork makes, without local training"
     deviations: ClassVar[tuple[str, ...]] = (
         "All clients of a round enter one step of the server, with the sum of their gradients; in the authors' code a "

@@ -28,6 +28,7 @@ class PGFed(Algorithm):
     title: ClassVar[str] = "PGFed"
     paper: ClassVar[str] = "Luo et al., ICCV 2023"
     cites: ClassVar[str] = "luo2023pgfed"
+    differences: ClassVar[tuple[str, ...]] = ("gradient",)
     deviations: ClassVar[tuple[str, ...]] = (
         "The full gradient is taken in evaluation mode; the authors' program averages batches in training mode.",
         "SGD's momentum starts anew each round unless persistent is on; the authors' program keeps it.",

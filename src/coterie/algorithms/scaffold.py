@@ -26,6 +26,7 @@ class Scaffold(GlobalModel):
     title: ClassVar[str] = "SCAFFOLD"
     paper: ClassVar[str] = "Karimireddy et al., ICML 2020"
     cites: ClassVar[str] = "karimireddy2020scaffold"
+    differences: ClassVar[tuple[str, ...]] = ("dc",)
     plain_sgd: ClassVar[bool] = True
     deviations: ClassVar[tuple[str, ...]] = (
         "Local work is counted in epochs; J is the number of steps that a client has really taken.",
