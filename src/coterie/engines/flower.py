@@ -189,7 +189,7 @@ def records_of(packet: Packet) -> RecordDict:
 def packet_of(records: RecordDict) -> Packet:
     """What `records_of` made a record of; raises ``Malformed``."""
     try:
-        text, arrays = records["text"]["text"], records["arrays"]
+        text, arrays = records.config_records["text"]["text"], records.array_records["arrays"]
         opened: list[NDArray[Any]] = [arrays[key].numpy() for key in sorted(arrays)]
         if not isinstance(text, str):
             raise TypeError

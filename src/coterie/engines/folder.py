@@ -99,11 +99,21 @@ class SiteFolder:
         for other, round in rounds.items():
             if round < oldest and other not in (base, version):
                 self._file(other).unlink(missing_ok=True)
+                self._file(other, ".answer").unlink(missing_ok=True)
 
-    def _file(self, version: str) -> Path:
+    def say(self, version: str, values: Mapping[str, Any]) -> None:
+        """Keep an answer, so that the same question gets the same one."""
+        checkpoint.write(self._file(version, ".answer"), checkpoint.pack(dict(values)))
+
+    def said(self, version: str, layout: Layout) -> dict[str, Any] | None:
+        """The answer that was given in an exchange, if it was kept."""
+        path = self._file(version, ".answer")
+        return checkpoint.unpack(checkpoint.read(path, "cpu"), layout) if path.exists() else None
+
+    def _file(self, version: str, ending: str = ".state") -> Path:
         if not VERSION.fullmatch(version):
             raise NoSuchState("it has no state of such a name")
-        return self.path / f"{version}.state"
+        return self.path / f"{version}{ending}"
 
     # --- what the client predicts with ---------------------------------------------------------------------------
     def remember(self, round: int, predictor: Predictor) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,19 +20,16 @@ from torch import Tensor
 from coterie.contract import Algorithm, Predictor
 from coterie.contract.payload import Value
 from coterie.engines.folder import NoSuchState, SiteFolder
-from coterie.engines.sites import Call, Sites
+from coterie.engines.sites import Call, Reply, Sites
 from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError
 from coterie.models import Models, Stack
+from coterie.privacy import Gate, Refused
 
 FORMAT = 1
 """Of the messages; a site refuses those of another one."""
 
 logger = logging.getLogger("coterie.site")
-
-
-class Refused(CoterieError):
-    """What the site does not do. Its text tells nothing of the data, for it is sent to the server."""
 
 
 @dataclass(frozen=True)
@@ -100,31 +97,6 @@ class Order:
         return {"format": FORMAT, **vars(self)}
 
 
-class Gate(Protocol):
-    """What the site lets in and out."""
-
-    def admit(self, algorithm: Algorithm, examples: int) -> None:
-        """Let a method work with so many training examples; raises ``Refused``."""
-
-    def release(
-        self, algorithm: Algorithm, received: Mapping[str, Value], answer: Mapping[str, Value], initial: Models
-    ) -> Mapping[str, Value]:
-        """The answer as it leaves; raises ``Refused``. ``received`` is what it answers, ``initial`` is theta^0."""
-
-
-class Open:
-    """A `Gate` that is open."""
-
-    def admit(self, algorithm: Algorithm, examples: int) -> None:
-        """See `Gate`."""
-
-    def release(
-        self, algorithm: Algorithm, received: Mapping[str, Value], answer: Mapping[str, Value], initial: Models
-    ) -> Mapping[str, Value]:
-        """See `Gate`."""
-        return answer
-
-
 class Outpost:
     """One client at its own place.
 
@@ -136,8 +108,8 @@ class Outpost:
         Where it keeps its state.
     build : callable
         From an order, its data, method and model, ready to compute.
-    gate : Gate
-        What may enter and leave.
+    gate : Gate, optional
+        What may enter and leave; by default everything.
     keep : callable, optional
         Told, at the end of a run, the order, the architecture and what the client predicts with in the reported round.
     """
@@ -150,7 +122,7 @@ class Outpost:
         gate: Gate | None = None,
         keep: Callable[[Order, Stack, Predictor], None] | None = None,
     ) -> None:
-        self.client, self.root, self.build, self.gate, self.keep = client, root, build, gate or Open(), keep
+        self.client, self.root, self.build, self.gate, self.keep = client, root, build, gate, keep
 
     def answer(self, packet: Packet) -> Packet:
         """What goes back: the answer, or in ``trouble`` a code and a short sentence that tells nothing of the data."""
@@ -182,7 +154,8 @@ class Outpost:
         folder = SiteFolder(self.root, order.run, order.job)
         with folder.alone():
             sites = self.build(order)
-            self.gate.admit(sites.algorithm, int(sites.federation.train.n[0]))
+            if self.gate is not None:
+                self.gate.admit(sites.algorithm, int(sites.federation.train.n[0]))
             if order.base is not None:
                 sites.load_state_dict(folder.state(order.base, sites.stack.layout))
             if order.best is not None:
@@ -201,6 +174,8 @@ class Outpost:
         offer = self._opened(packet, wanted["offer"], sites.stack)
         chunks = list(sites.predictors(offer, wanted["round"]))
         folder.remember(wanted["round"], chunks[0][1])
+        if self.gate is not None and not self.gate.policy.sends_evaluation:
+            return {}
         measured = sites.measure(chunks)
         return {split: {name: float(value) for name, value in metrics.items()} for split, metrics in measured.items()}
 
@@ -212,15 +187,33 @@ class Outpost:
         reply = sites.answer(Call(method, order.round, sites.numbers, torch.tensor([0]), payload))
         if reply.failed:
             raise Refused(reply.failed[0][1])
-        assert isinstance(reply.values, Mapping)
         initial = sites.bank.columns["theta"].default
         assert initial is not None
-        received = {name: value for name, value in payload.items() if isinstance(value, Models | Tensor)}
-        values = self.gate.release(sites.algorithm, received, reply.values, initial)
+        values = self._released(sites, payload, reply, initial, order, folder)
         sites.commit(torch.ones(1, dtype=torch.bool))
         folder.keep(order.exchange, sites.state_dict(), base=order.base)
-        report["answer"] = {"values": dict(values), "peers": reply.peers}
+        report["answer"] = {"values": values, "peers": reply.peers}
         report["seconds"] = perf_counter() - begin
+
+    def _released(
+        self,
+        sites: Sites,
+        payload: Mapping[str, Value],
+        reply: Reply,
+        initial: Models,
+        order: Order,
+        folder: SiteFolder,
+    ) -> Mapping[str, Value]:
+        """The answer as the site lets it go; to the same question always the same, noise and all."""
+        assert isinstance(reply.values, Mapping)
+        if self.gate is None:
+            return reply.values
+        if (before := folder.said(order.exchange, sites.stack.layout)) is not None:
+            return before
+        values, done = self.gate.release(sites.algorithm, payload, reply.values, reply.peers, initial)
+        if done.std:
+            folder.say(order.exchange, values)
+        return values
 
     def _opened(self, packet: Packet, part: Any, stack: Stack) -> dict[str, Any]:
         """Payload by name, one row each."""
