@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 
 from coterie.config.explain import describe, explain, nearest
 from coterie.errors import CoterieError
-from coterie.federation.config import FederationConfig
+from coterie.federation.config import FederationConfig, section_for
 from coterie.federation.federation import Task
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -154,7 +154,7 @@ def _source(value: Mapping[str, Any]) -> SourceData:
     """The keys of the section ``federation:``, with ours beside them."""
     own = {key: value[key] for key in ("client", "data_dir") if key in value}
     section = {"partition": {"rule": "natural"}, **{key: value[key] for key in value if key not in own}}
-    federation = _validated(FederationConfig, section)
+    federation = _validated(section_for(section), section)
     return _validated(SourceData, {**own, "federation": federation})
 
 

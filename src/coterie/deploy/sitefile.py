@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
 
 from coterie.config.explain import describe, explain
 from coterie.deploy.sections import DataSection, data_section
 from coterie.errors import CoterieError
 from coterie.yamltext import read_yaml
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+        raise ValueError(f"{value!r} is no name of a site: use letters, digits, '.', '_' and '-'")
+    return value
 
 
 def _mapping(value: Any) -> Any:
@@ -32,31 +39,30 @@ class SiteFile(BaseModel):
         What the site allows to leave it.
     state : Path
         Folder of what it keeps for itself, absolute.
-    log : Path
-        Its own log file, absolute.
+    log : Path, optional
+        Its own log file, absolute; see `log_file`.
     path : Path
         The file itself, absolute.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    client: Annotated[str, Field(min_length=1, pattern=r"^[^\s/\\\"']+$")]
+    client: Annotated[str, AfterValidator(_name)]
     data: Annotated[SerializeAsAny[DataSection], BeforeValidator(data_section)]
     policy: Annotated[Mapping[str, Any], BeforeValidator(_mapping)] = {}
     state: Annotated[Path, Field(strict=False)] = Path("state")
     log: Annotated[Path | None, Field(strict=False)] = None
     path: Annotated[Path, Field(exclude=True)] = Path()
 
-    @model_validator(mode="after")
-    def _beside_the_state(self) -> Self:
-        if self.log is None:
-            object.__setattr__(self, "log", self.state.parent / "site.log")
-        return self
-
     @property
     def folder(self) -> Path:
         """The folder of the file, which relative paths start from."""
         return self.path.parent
+
+    @property
+    def log_file(self) -> Path:
+        """The log: the one named, else ``site.log`` beside the state."""
+        return self.state.parent / "site.log" if self.log is None else self.log
 
     @property
     def schema_path(self) -> Path:
@@ -92,7 +98,7 @@ class SiteFile(BaseModel):
             update={
                 "path": path,
                 "state": path.parent / site.state,
-                "log": path.parent / (site.log or "site.log"),
+                "log": None if site.log is None else path.parent / site.log,
                 "data": site.data.below(path.parent),
             }
         )
