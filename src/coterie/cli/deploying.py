@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from coterie.cli.arguments import AsJson, DataDir, Debug, Overrides
+from coterie.cli.arguments import AsJson, DataDir, Debug, Overrides, Quiet
 from coterie.cli.printing import friendly, print_json, standard_output
 from coterie.errors import CoterieError, CoterieWarning
 
@@ -111,6 +111,52 @@ def check(
             )
         if report.differences:
             raise typer.Exit(2)
+
+
+@deploy.command()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Where to write the federation; default: a temporary folder.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="CONFIG|PRESET",
+            help="Another experiment; its clients are the sites. Default: four hospitals where their data are there, "
+            "else rotated digits.",
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that training may take.")] = 600.0,
+    warm: Annotated[bool, typer.Option("--warm", help="Sites keep Python ready between rounds.")] = False,
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run a whole federation on this machine as real processes: server, four sites, TLS, keys.
+
+    Every process is ended at the end, and by Ctrl-C.
+    """
+    console = standard_output()
+    with friendly(debug, data_dir):
+        from coterie.deploy.demo import demo_config, demonstrate
+        from coterie.experiment import read_config
+
+        changes = [*(overrides or []), *([f"rounds={rounds}"] if rounds is not None else [])]
+        settled = read_config(config or demo_config(data_dir), changes)
+
+        def say(line: str) -> None:
+            if not quiet:
+                console.print(escape(line), style="dim", highlight=False, soft_wrap=True)
+
+        result = demonstrate(settled, folder, data_dir=data_dir, timeout=timeout, warm=warm, say=say)
+        console.print(result.table())
+        console.print(
+            f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True
+        )
 
 
 def _names(sites: str) -> list[str]:

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from coterie.errors import CoterieError
+from coterie.runs.atomic import write_json
 
 CONNECTION = "coterie"
 """Name of the connection in the server's own Flower configuration."""
@@ -86,8 +87,12 @@ class Deployment:
 
     def register(self, names: Iterable[str] | None = None) -> None:
         """Admit sites by their public keys; left out, all."""
+        nodes = self._nodes()
         for name in self.sites if names is None else names:
-            self.flwr("supernode", "register", f"sites/{name}.pub", CONNECTION, "--name", name)
+            key = f"sites/{name}.pub"
+            text = self.flwr("supernode", "register", key, CONNECTION, "--name", name, "--format", "json")
+            nodes[str(_object(text)["node-id"])] = name
+        write_json(self._node_file, nodes)
 
     def start_site(self, name: str, *, warm: bool = False) -> None:
         """Start a site; `wait_online` waits until the server knows it."""
@@ -106,8 +111,9 @@ class Deployment:
 
     def online(self) -> set[str]:
         """Names of the sites that are connected."""
-        listed = json.loads(self.flwr("supernode", "list", CONNECTION, "--format", "json"))
-        return {node["name"] for node in listed["nodes"] if node["status"] == "online"}
+        listed, nodes = _object(self.flwr("supernode", "list", CONNECTION, "--format", "json")), self._nodes()
+        online = [str(node["node-id"]) for node in listed["nodes"] if node["status"] == "online"]
+        return {nodes[node] for node in online if node in nodes}
 
     def run(
         self, output: Path | None = None, *, timeout: float = 600.0, watch: Callable[[str], None] | None = None
@@ -168,7 +174,7 @@ class Deployment:
         return sorted(_family(None if process is None else process.pid, f"{self._mark}:{name}"))
 
     def kill(self, name: str) -> None:
-        """End every process of ``server``, ``run`` or a site at once (SIGKILL), the script that would restart it too."""
+        """End every process of ``server``, ``run`` or a site at once (SIGKILL), its script included."""
         process = self._running.pop(name, None)
         if process is not None:
             with suppress(ProcessLookupError):
@@ -197,19 +203,19 @@ class Deployment:
 
     def stop(self) -> None:
         """End everything that was started here: the sites first, politely, then at once."""
-        families = {name: (process, self.processes(name)) for name, process in self._running.items()}
-        for process, _ in families.values():
+        families = {name: {pid: _born(pid) for pid in self.processes(name)} for name in self._running}
+        for process in self._running.values():
             with suppress(ProcessLookupError, PermissionError):
                 process.terminate()
         end = time.monotonic() + GRACE_SECONDS
-        for process, family in families.values():
+        for process in self._running.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, end - time.monotonic()))
-            for pid in family:
-                if f"{self._mark}:" in _mark_of(pid) or pid == process.pid:
+        for name, family in families.items():
+            for pid, born in family.items():
+                if _born(pid) == born:  # else it has ended, and the number may be another process's by now
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
-        for name in list(families):
             self.kill(name)
 
     def flwr(self, *words: str, timeout: float = 60.0) -> str:
@@ -237,6 +243,17 @@ class Deployment:
             lines = (done.stderr + done.stdout).strip().splitlines()
             raise CoterieError(f"flwr {' '.join(words[:2])} failed: {lines[-1] if lines else 'no message'}.")
         return done.stdout
+
+    @property
+    def _node_file(self) -> Path:
+        """Which site each of Flower's nodes is, since Flower lists numbers only."""
+        return self.folder / "server" / "nodes.json"
+
+    def _nodes(self) -> dict[str, str]:
+        nodes: dict[str, str] = {}
+        if self._node_file.exists():
+            nodes = json.loads(self._node_file.read_text(encoding="utf-8"))
+        return nodes
 
     def _start(self, name: str, command: Sequence[str], folder: Path, *, fresh: bool = False) -> None:
         if name in self._running and self._running[name].poll() is None:
@@ -280,6 +297,15 @@ class Deployment:
             if time.monotonic() > end:
                 raise CoterieError(f"The {name} {otherwise} after {timeout:.0f} seconds: see {self.log(name)}.")
             time.sleep(pause)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object in what a command of Flower prints."""
+    try:
+        found: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    except ValueError as error:
+        raise CoterieError(f"Flower has answered something else than JSON: {text.strip()[:200]}") from error
+    return found
 
 
 def free_ports(count: int) -> int:
@@ -339,6 +365,13 @@ def _mark_of(pid: int) -> str:
         for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if variable.startswith(f"{MARK}=".encode()):
                 return variable.decode(errors="replace").partition("=")[2]
+    return ""
+
+
+def _born(pid: int) -> str:
+    """When a process began, in the system's own units; empty where that cannot be read."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return ""
 
 

@@ -76,6 +76,8 @@ def numbers(column: pd.Series[Any]) -> Cells:
     """A column as numbers; what is no finite number is ``wrong``."""
     import pandas as pd
 
+    if column.dtype.kind == "b":  # as in a .csv file, where true and false are texts
+        column = column.astype(str)
     missing = _missing(column)
     values = pd.to_numeric(column.where(~missing), errors="coerce").to_numpy(np.float64, na_value=np.nan)
     wrong: Mask = ~missing & ~np.isfinite(values)
