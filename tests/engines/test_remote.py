@@ -75,7 +75,7 @@ def equal_to_the_simulation(name: str, folder: Path, **settings: Any) -> None:
     theirs, expected = simulated(name, **settings)
     ours = remote(FEDERATION, name, folder=folder, **settings)
     check_equal(ours, theirs, played(ours), expected)
-    assert ours.finish() == []
+    ours.finish()
     models = theirs.report_models()
     for client, found in enumerate(personal_models(ours, folder, ours.report_round)):
         row = models[client : client + 1]

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.checks import check
+from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
@@ -48,6 +49,7 @@ def root(
 _COMMANDS = (run, resume, adapt, tune, show, check, algorithms, cite, datasets, presets)  # as --help lists them
 for command in _COMMANDS:
     app.command()(command)
+app.add_typer(deploy)
 
 
 def main() -> None:

@@ -233,6 +233,32 @@ class RayConfig(Section):
     actors: Annotated[int, Field(ge=1, le=65536)] | None = None
 
 
+class SitesConfig(Section):
+    """Real sites, for `coterie deploy`; `coterie run` takes no notice of it.
+
+    ``names`` are the clients. A round counts once ``quorum`` of them have answered within ``deadline`` seconds; the
+    server waits ``patience`` seconds for so many to be there, and for all of them before the first round.
+    """
+
+    names: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    deadline: Annotated[float, Field(gt=0, le=1e7)] = 600.0
+    quorum: PositiveInt | None = None
+    patience: Annotated[float, Field(ge=0, le=1e7)] = 1800.0
+
+    @field_validator("names")
+    @classmethod
+    def _each_once(cls, value: list[str]) -> list[str]:
+        if len(set(value)) != len(value):
+            raise ValueError("list each site once")
+        return value
+
+    @model_validator(mode="after")
+    def _quorum_can_be_met(self) -> SitesConfig:
+        if self.quorum is not None and self.quorum > len(self.names):
+            raise ValueError(f"quorum is {self.quorum}, but there are {len(self.names)} sites")
+        return self
+
+
 RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?P<log>:\s*log)?\s*")
 
 
@@ -336,6 +362,7 @@ class Config(Section):
     dtype: Literal["float32", "float64"] = "float32"
     engine: Literal["simulation", "ray"] = "simulation"
     ray: RayConfig | None = None
+    sites: SitesConfig | None = None
     executor: Literal["auto", "fastest", "stacked", "vmap", "loop"] = "auto"
     chunk: PositiveInt | None = None
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None

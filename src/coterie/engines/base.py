@@ -158,6 +158,9 @@ class Engine(ABC):
     def load_site_state(self, state: Mapping[str, Any]) -> None:
         """Give all clients their state back."""
 
+    def finish(self) -> None:  # noqa: B027 -- most engines have nobody to tell
+        """The last round is over: whoever keeps the clients may put their models away."""
+
     def close(self) -> None:  # noqa: B027 -- most engines hold nothing to give back
         """Give back what the engine holds beyond memory; it can do nothing afterwards."""
 
@@ -335,6 +338,11 @@ class Engine(ABC):
     def report_models(self) -> Models:
         """The personalised models of the reported round, one row per client (mixtures keep ``(K, c)`` candidates)."""
         return self.report_predictor().models
+
+    @property
+    def owed_round(self) -> int | None:
+        """The round whose evaluation has not come in yet, where evaluations come later than their rounds."""
+        return None
 
     @property
     def report_round(self) -> int:

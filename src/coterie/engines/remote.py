@@ -319,11 +319,16 @@ class RemoteEngine(Engine):
                         table[client] = float(value)
         return {split: metrics for split, metrics in whole.items() if self.metric in metrics}
 
-    def finish(self) -> list[str]:
-        """Tell the sites that the run is over, and which round was the best; the names of those that do not know."""
+    def finish(self) -> None:
+        """Tell the sites that the run is over, and which round was the best."""
         here = self.post.reachable()
         mail = self._exchange({client: {"last": True} for client, name in enumerate(self.names) if name in here})
-        return [name for client, name in enumerate(self.names) if client not in mail.heard]
+        untold = [name for client, name in enumerate(self.names) if client not in mail.heard]
+        if untold:
+            logger.warning(
+                "%s: round %d is reported, which could not be told %s: its model lies in the state folder there",
+                self.algorithm.name, self.report_round, ", ".join(untold),
+            )  # fmt: skip
 
     def _predict(self, offer: Mapping[str, Any]) -> Iterator[tuple[Sequence[int], Predictor]]:
         raise CoterieError("the personalised models stay at their sites; each finds its own in its state folder")

@@ -129,7 +129,7 @@ class Session:
         self.record.check_source(job.seed, opening.source)
         if self.experiment.settle(opening.resolved):
             self.experiment.write_config(self.directory)  # a resumed run then executes alike
-        self.history.cut(*job.key, opening.round)
+        self.history.cut(*job.key, opening.round, owed=opening.owed)
         if opening.round > 0 and not self.history.reaches(*job.key, opening.round):
             raise CoterieError(
                 f"the tables of {self.directory.path} end before the checkpoint of {job.system.label}, seed {job.seed} "

@@ -45,6 +45,8 @@ class Opening:
         Where the data came from.
     resolved : mapping
         How the engine executes on this machine.
+    owed : int, optional
+        The round whose evaluation will come in anew.
     """
 
     round: int
@@ -53,6 +55,7 @@ class Opening:
     task: str
     source: Mapping[str, Any]
     resolved: Mapping[str, Any]
+    owed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ def _carry_out(
         checkpoint.load(path, engine)
     n = np.asarray(federation.train.n)
     round = engine.round if resumed else -1
-    observer.began(job, Opening(round, federation.names, n, federation.task, federation.source, engine.resolved))
+    facts = (federation.names, n, federation.task, federation.source)
+    observer.began(job, Opening(round, *facts, engine.resolved, engine.owed_round))
     diverged = False
     try:
         if not _advance(experiment, job, engine, directory, observer, company, begun=resumed):
@@ -130,6 +134,7 @@ def _carry_out(
     except Diverged as error:
         diverged = True
         observer.gave_up(job, engine.round, str(error))
+    engine.finish()
     if experiment.config.save_models:
         models = engine.report_models().tensors
         save_models(directory, *job.key, federation.names, models, round=engine.report_round)

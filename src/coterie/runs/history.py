@@ -156,21 +156,29 @@ class History:
         """Add a client that could not finish a round, and why."""
         self._failures.append((algorithm, variant or "", int(seed), int(round), client, reason))
 
-    def cut(self, algorithm: str, variant: str | None, seed: int, round: int) -> None:
+    def cut(self, algorithm: str, variant: str | None, seed: int, round: int, *, owed: int | None = None) -> None:
         """Drop what a run (a system and seed) recorded after ``round``; -1 drops all of it.
 
-        A resumed run first cuts to its checkpoint, since the history may be ahead of it.
+        A resumed run first cuts to its checkpoint, since the history may be ahead of it. So may the evaluation of the
+        round ``owed``, which will come in anew.
         """
         run = (algorithm, variant or "", int(seed))
-        self._blocks = {key: b for key, b in self._blocks.items() if key[:3] != run or key.round <= round}
+
+        def again(key: Row) -> bool:
+            return bool(key[3] == owed and key[4] == "evaluate" and key[5])
+
+        self._blocks = {
+            key: b for key, b in self._blocks.items() if key[:3] != run or (key.round <= round and not again(key))
+        }
         for rows in (self._history, self._timings, self._failures):
             rows[:] = [row for row in rows if row[:3] != run or row[3] <= round]
+        self._history[:] = [row for row in self._history if row[:3] != run or not again(row)]
 
     def reaches(self, algorithm: str, variant: str | None, seed: int, round: int) -> bool:
         """Whether every table knows a run from its first round to ``round``."""
         run = (algorithm, variant or "", int(seed))
         known = {row[3] for row in self._timings if row[:3] == run}
-        evaluated = {row[3] for row in self._history if row[:3] == run and row[4] == "evaluate"}
+        evaluated = {row[3] for row in self._history if row[:3] == run and row[4] == "evaluate" and row[5]}
         clients = {key.round for key in self._blocks if key[:3] == run and key.phase == "evaluate"}
         return known >= set(range(round + 1)) and bool(clients) and clients == evaluated
 

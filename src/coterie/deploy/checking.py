@@ -1,0 +1,82 @@
+"""Checking a site before it takes part, at the site and without sending anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie.deploy.data import divided, listed_features, sizes_of
+from coterie.deploy.reading import read_data
+from coterie.deploy.schema import differences, read_schema
+from coterie.deploy.sitefile import SiteFile, policy_of
+from coterie.errors import CoterieError
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check has found.
+
+    Attributes
+    ----------
+    client : str
+        Name of the site.
+    sizes : Mapping[str, int]
+        How many examples are for what; empty where the data cannot be used.
+    differences : sequence of str
+        What has to change, one sentence each.
+    schema : bool
+        Whether there is a schema to compare with.
+    """
+
+    client: str
+    sizes: Mapping[str, int]
+    differences: Sequence[str]
+    schema: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def check_site(path: Path, *, seed: int = 0) -> Report:
+    """Check a site's file, its data, its policy and its folders.
+
+    Raises
+    ------
+    CoterieError
+        The file itself cannot be read or is wrong.
+    """
+    site = SiteFile.read(path)
+    found: list[str] = []
+    sizes: Mapping[str, int] = {}
+    schema = read_schema(site.schema_path) if site.schema_path.exists() else None
+    try:
+        policy_of(site)
+    except CoterieError as error:
+        found.append(str(error))
+    try:
+        data = read_data(site, seed=seed, schema=schema)
+        of_data = [] if schema is None else differences(schema, data, listed_features(site))
+        found += of_data
+        if not of_data:
+            sizes = sizes_of(divided(site, data, seed=seed, schema=schema))
+    except CoterieError as error:
+        found.append(str(error))
+    for folder in dict.fromkeys([site.state, site.log_file.parent]):
+        if (reason := _not_writable(folder)) is not None:
+            found.append(f"The folder {folder} cannot be written ({reason}): change its owner, or name another one.")
+    return Report(site.client, sizes, found, schema is not None)
+
+
+def _not_writable(folder: Path) -> str | None:
+    """Why nothing can be written into a folder, which is made if it is not there."""
+    probe = folder / ".check"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None

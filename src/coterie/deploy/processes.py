@@ -1,0 +1,383 @@
+"""The processes of a federation on this machine: its server and its sites, started by their own scripts.
+
+For the demonstration and for tests that kill some of them. Every process that is started here is ended here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from coterie.errors import CoterieError
+from coterie.runs.atomic import write_json
+
+CONNECTION = "coterie"
+"""Name of the connection in the server's own Flower configuration."""
+GRACE_SECONDS = 8.0
+"""How long processes have to end before they are killed."""
+MARK = "COTERIE_PROCESS"
+"""Environment variable by which a process is known that has lost its parent."""
+
+
+class Deployment:
+    """A federation that `coterie deploy init` has written, on this machine.
+
+    Use it as a context manager, or call `stop`: it ends whatever it has started. Each process writes to a file of its
+    own in the folder ``logs``.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the federation.
+    environment : Mapping[str, str], optional
+        More environment variables for all processes.
+    """
+
+    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None) -> None:
+        self.folder = folder.absolute()
+        self.logs = self.folder / "logs"
+        self.logs.mkdir(exist_ok=True)
+        self._mark = uuid.uuid4().hex
+        self._extra = dict(environment or {})
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        if shutil.which("flower-superlink", path=self._environment("")["PATH"]) is None:
+            raise CoterieError("coterie deploy needs Flower: pip install 'coterie[flower]'.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def sites(self) -> list[str]:
+        """Names of the sites, in alphabetical order."""
+        return sorted(path.name for path in (self.folder / "sites").iterdir() if path.is_dir())
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the SuperLink."""
+        config = tomllib.loads((self.folder / "server" / "flwr" / "config.toml").read_text(encoding="utf-8"))
+        host, _, port = config["superlink"][CONNECTION]["address"].rpartition(":")
+        return host, int(port)
+
+    def start_server(self, *, timeout: float = 60.0) -> None:
+        """Start SuperLink and SuperExec, and wait until the SuperLink listens."""
+        self._start("server", ["bash", "start.sh"], self.folder / "server")
+        self.wait_for_server(timeout=timeout)
+
+    def wait_for_server(self, *, timeout: float = 60.0) -> None:
+        """Wait until the SuperLink listens."""
+        self._wait_for(lambda: _listens(self.address), "server", "does not listen", timeout)
+
+    def register(self, names: Iterable[str] | None = None) -> None:
+        """Admit sites by their public keys; left out, all."""
+        nodes = self._nodes()
+        for name in self.sites if names is None else names:
+            key = f"sites/{name}.pub"
+            text = self.flwr("supernode", "register", key, CONNECTION, "--name", name, "--format", "json")
+            nodes[str(_object(text)["node-id"])] = name
+        write_json(self._node_file, nodes)
+
+    def start_site(self, name: str, *, warm: bool = False) -> None:
+        """Start a site; `wait_online` waits until the server knows it."""
+        self._start(name, ["bash", "start.sh", *(["--warm"] if warm else [])], self.folder / "sites" / name)
+
+    def wait_online(self, names: Iterable[str] | None = None, *, timeout: float = 120.0) -> None:
+        """Wait until these sites (left out, all) are connected."""
+        wanted = set(self.sites if names is None else names)
+
+        def all_there() -> bool:
+            for name in wanted & set(self._running):
+                self._check_alive(name)
+            return wanted <= self.online()
+
+        self._wait_for(all_there, "server", f"does not see {', '.join(sorted(wanted))}", timeout, pause=1.0)
+
+    def online(self) -> set[str]:
+        """Names of the sites that are connected."""
+        listed, nodes = _object(self.flwr("supernode", "list", CONNECTION, "--format", "json")), self._nodes()
+        online = [str(node["node-id"]) for node in listed["nodes"] if node["status"] == "online"]
+        return {nodes[node] for node in online if node in nodes}
+
+    def run(
+        self, output: Path | None = None, *, timeout: float = 600.0, watch: Callable[[str], None] | None = None
+    ) -> int:
+        """Train, and wait for the end; ``run.sh`` writes its log to ``logs/run.log``.
+
+        Parameters
+        ----------
+        output : Path, optional
+            The run directory; left out, ``logs/../server/runs/<time>``.
+        timeout : float
+            Seconds after which it is ended.
+        watch : callable, optional
+            Is given each line of the log as it comes.
+
+        Returns
+        -------
+        int
+            Exit code of ``flwr run``.
+        """
+        self.start_run(output)
+        return self.wait_run(timeout=timeout, watch=watch)
+
+    def start_run(self, output: Path | None = None) -> None:
+        """Start training and return at once; `wait_run` waits for its end."""
+        words = [] if output is None else [str(output.absolute())]
+        self._start("run", ["bash", "run.sh", *words], self.folder / "server", fresh=True)
+
+    def wait_run(self, *, timeout: float = 600.0, watch: Callable[[str], None] | None = None) -> int:
+        """Wait for the end of what `start_run` has started; the exit code of ``flwr run``."""
+        process, end = self._running["run"], time.monotonic() + timeout
+        with self.log("run").open(encoding="utf-8", errors="replace") as log:
+            while True:
+                code = process.poll()
+                for line in log if watch is not None else ():
+                    watch(line.rstrip())  # type: ignore[misc]
+                if code is not None:
+                    del self._running["run"]
+                    return code
+                if time.monotonic() > end:
+                    self.kill("run")
+                    raise CoterieError(f"The run took more than {timeout:.0f} seconds: see {self.log('run')}.")
+                time.sleep(0.2)
+
+    def log(self, name: str) -> Path:
+        """The log file of ``server``, ``run`` or a site."""
+        return self.logs / f"{name}.log"
+
+    def tail(self, name: str, lines: int = 15) -> str:
+        """The end of a log."""
+        with suppress(OSError):
+            return "\n".join(self.log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        return ""
+
+    def processes(self, name: str) -> list[int]:
+        """The ids of all processes of ``server``, ``run`` or a site."""
+        process = self._running.get(name)
+        return sorted(_family(None if process is None else process.pid, f"{self._mark}:{name}"))
+
+    def kill(self, name: str) -> None:
+        """End every process of ``server``, ``run`` or a site at once (SIGKILL), its script included."""
+        process = self._running.pop(name, None)
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGSTOP)  # or its script would start another one meanwhile
+        for _ in range(3):  # what was being started appears a moment later
+            family = _family(None if process is None else process.pid, f"{self._mark}:{name}")
+            for pid in family:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if process is not None:
+                process.wait()
+            if not family:
+                break
+            time.sleep(0.05)
+
+    def kill_site(self, name: str) -> None:
+        """End every process of a site at once (SIGKILL); `start_site` brings it back."""
+        self.kill(name)
+
+    def kill_superlink(self) -> None:
+        """End the SuperLink alone at once (SIGKILL); its script starts it again, on what its database holds."""
+        for pid in self.processes("server"):
+            if "flower-superlink" in _command(pid) and "start.sh" not in _command(pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End everything that was started here: the sites first, politely, then at once."""
+        families = {name: {pid: _born(pid) for pid in self.processes(name)} for name in self._running}
+        for process in self._running.values():
+            with suppress(ProcessLookupError, PermissionError):
+                process.terminate()
+        end = time.monotonic() + GRACE_SECONDS
+        for process in self._running.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, end - time.monotonic()))
+        for name, family in families.items():
+            for pid, born in family.items():
+                if _born(pid) == born:  # else it has ended, and the number may be another process's by now
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+            self.kill(name)
+
+    def flwr(self, *words: str, timeout: float = 60.0) -> str:
+        """What a command of Flower prints, as the server's people call it.
+
+        Raises
+        ------
+        CoterieError
+            It failed; the message has its last line.
+        """
+        try:
+            done = subprocess.run(
+                ["flwr", *words],
+                cwd=self.folder / "server",
+                env=self._environment("flwr"),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CoterieError(f"flwr {' '.join(words[:2])} did not end within {timeout:.0f} seconds.") from error
+        if done.returncode:
+            lines = (done.stderr + done.stdout).strip().splitlines()
+            raise CoterieError(f"flwr {' '.join(words[:2])} failed: {lines[-1] if lines else 'no message'}.")
+        return done.stdout
+
+    @property
+    def _node_file(self) -> Path:
+        """Which site each of Flower's nodes is, since Flower lists numbers only."""
+        return self.folder / "server" / "nodes.json"
+
+    def _nodes(self) -> dict[str, str]:
+        nodes: dict[str, str] = {}
+        if self._node_file.exists():
+            nodes = json.loads(self._node_file.read_text(encoding="utf-8"))
+        return nodes
+
+    def _start(self, name: str, command: Sequence[str], folder: Path, *, fresh: bool = False) -> None:
+        if name in self._running and self._running[name].poll() is None:
+            raise CoterieError(f"{name} runs already.")
+        log: IO[bytes]
+        with self.log(name).open("wb" if fresh else "ab") as log:
+            self._running[name] = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=self._environment(name),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _environment(self, name: str) -> dict[str, str]:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        return {
+            **os.environ,
+            "PATH": path,
+            "FLWR_HOME": str(self.folder / "server" / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "PYTHONUNBUFFERED": "1",
+            **self._extra,
+            MARK: f"{self._mark}:{name}",
+        }
+
+    def _check_alive(self, name: str) -> None:
+        if (code := self._running[name].poll()) is not None:
+            raise CoterieError(f"{name} has ended with code {code}: see {self.log(name)}.")
+
+    def _wait_for(
+        self, ready: Callable[[], bool], name: str, otherwise: str, timeout: float, pause: float = 0.2
+    ) -> None:
+        end = time.monotonic() + timeout
+        while not ready():
+            self._check_alive(name)
+            if time.monotonic() > end:
+                raise CoterieError(f"The {name} {otherwise} after {timeout:.0f} seconds: see {self.log(name)}.")
+            time.sleep(pause)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object in what a command of Flower prints."""
+    try:
+        found: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    except ValueError as error:
+        raise CoterieError(f"Flower has answered something else than JSON: {text.strip()[:200]}") from error
+    return found
+
+
+def free_ports(count: int) -> int:
+    """The first of ``count`` ports in a row that are free on this machine now."""
+    for first in range(20000 + os.getpid() % 20000, 60000, count):
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+    raise CoterieError(f"There are no {count} free ports in a row on this machine.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    with suppress(OSError), socket.create_connection(address, timeout=1):
+        return True
+    return False
+
+
+def _family(root: int | None, mark: str) -> set[int]:
+    """A process with all that descend from it, and those that bear the mark."""
+    parents = _parents()
+    found = {pid for pid in parents if _mark_of(pid) == mark}
+    if root in parents:
+        found.add(root)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+def _parents() -> dict[int, int]:
+    """The parent of every process that is no zombie."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=False).stdout
+        rows: list[Any] = [line.split()[:3] for line in listed.splitlines()]
+        return {int(pid): int(parent) for pid, parent, state in rows if not state.startswith("Z")}
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError):
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    found[int(entry.name)] = int(parent)
+    return found
+
+
+def _mark_of(pid: int) -> str:
+    """The mark in a process's environment; empty where it cannot be read."""
+    with suppress(OSError):
+        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if variable.startswith(f"{MARK}=".encode()):
+                return variable.decode(errors="replace").partition("=")[2]
+    return ""
+
+
+def _born(pid: int) -> str:
+    """When a process began, in the system's own units; empty where that cannot be read."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def _command(pid: int) -> str:
+    """The command line of a process; empty where it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    listed = subprocess.run(["ps", "-p", str(pid), "-o", "command="], capture_output=True, text=True, check=False)
+    return listed.stdout

@@ -1,0 +1,223 @@
+"""Reading the data of one site, before they are checked, encoded and split."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.deploy.sections import FolderData, NpzData, PythonData, SourceData, SplitData, TableData
+from coterie.deploy.sitefile import SiteFile
+from coterie.errors import CoterieError, describe, find_attribute
+from coterie.federation import Federation, build_federation
+from coterie.federation.datasets.images import read_images
+from coterie.federation.frames import read_frame
+from coterie.federation.schema import Schema, plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"})
+UNKNOWN = -1
+"""The class of a picture whose folder is none of the classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """Inputs ``(n, *shape)`` uint8 or floating point, targets ``(n,)`` int64 or ``(n, t)``; labels of folders."""
+
+    inputs: Tensor
+    targets: Tensor
+    labels: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The data of a site as they are: all of them, and what has a file of its own; or a federation of one client."""
+
+    rows: Mapping[str, pd.DataFrame | Arrays]
+    federation: Federation | None = None
+
+
+def read_data(site: SiteFile, *, seed: int, schema: Schema | None) -> Found:
+    """Read what the section ``data:`` names.
+
+    Parameters
+    ----------
+    site : SiteFile
+        The site.
+    seed : int
+        Seed of the run; sources of Coterie and functions are given it.
+    schema : Schema, optional
+        Says the size and the classes of pictures.
+
+    Raises
+    ------
+    CoterieError
+        Something is missing or cannot be read; the message names it.
+    """
+    data = site.data
+    if isinstance(data, SourceData):
+        return Found({}, _client_of_source(site, data, seed))
+    if isinstance(data, PythonData):
+        return _called(site, data, seed)
+    readers: dict[type, tuple[str, Callable[[Path], pd.DataFrame | Arrays]]] = {
+        TableData: ("table", read_frame),
+        NpzData: ("npz", lambda path: _arrays(path, data)),  # type: ignore[arg-type]
+        FolderData: ("folder", lambda path: _pictures(path, data, schema)),  # type: ignore[arg-type]
+    }
+    key, read = readers[type(data)]
+    assert isinstance(data, SplitData)
+    files = {"all": getattr(data, key), "validation": data.validation, "test": data.test}
+    return Found({part: read(path) for part, path in files.items() if isinstance(path, Path)})
+
+
+def _client_of_source(site: SiteFile, data: SourceData, seed: int) -> Federation:
+    """One client of the federation that the simulator builds, under the site's name."""
+    federation = build_federation(data.federation, seed=seed, data_dir=data.data_dir)
+    wanted = data.client or site.client
+    if wanted not in federation.names:
+        few = ", ".join(federation.names[:8]) + (", ..." if federation.k > 8 else "")
+        raise CoterieError(f"{site.path}: data.client: there is no client {wanted}: the clients are {few}.")
+    return replace(federation.select([federation.names.index(wanted)]), names=(site.client,))
+
+
+def _arrays(path: Path, data: NpzData) -> Arrays:
+    if not path.is_file():
+        raise CoterieError(f"there is no archive {path}.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for key in (data.inputs, data.targets):
+                if key not in archive.files:
+                    raise CoterieError(f"{path} holds no array {key!r}, only {', '.join(archive.files) or 'nothing'}.")
+            inputs, targets = np.asarray(archive[data.inputs]), np.asarray(archive[data.targets])
+    # np.load takes what is no archive for a single array or a pickle
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise CoterieError(f"{path} is damaged or no archive of plain arrays: pickles are not read.") from error
+    return as_arrays(inputs, targets, str(path))
+
+
+def as_arrays(inputs: Any, targets: Any, where: str) -> Arrays:
+    """Tensors or arrays as inputs and targets.
+
+    Raises
+    ------
+    CoterieError
+        No numbers, or more or fewer targets than inputs.
+    """
+    try:
+        x, y = torch.as_tensor(inputs), torch.as_tensor(targets)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CoterieError(f"{where}: inputs and targets must be arrays of numbers.") from error
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise CoterieError(f"{where}: there must be one target for each input, along the first axis of both.")
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        x = x.float()
+    if not y.is_floating_point():
+        y = y.long()
+    if y.is_floating_point():
+        return Arrays(x, y[:, None] if y.ndim == 1 else y)
+    return Arrays(x, y.flatten() if y.shape[1:] == (1,) else y)
+
+
+def _pictures(folder: Path, data: FolderData, schema: Schema | None) -> Arrays:
+    if not folder.is_dir():
+        raise CoterieError(f"there is no folder {folder}.")
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not found:
+        raise CoterieError(f"{folder} holds no folders: put the pictures of each class into a folder of its own.")
+    channels, height, width = _picture_shape(folder, data, schema)
+    names = _class_names(folder, found, schema)
+    paths: list[Path] = []
+    targets: list[int] = []
+    for name in found:
+        of_class = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in PICTURES)
+        paths += of_class
+        targets += [names.index(plain(name)) if plain(name) in names else UNKNOWN] * len(of_class)
+    if not paths:
+        raise CoterieError(f"{folder} holds no pictures in its folders {', '.join(found[:4])}.")
+    pixels = read_images(paths, (height, width), "L" if channels == 1 else "RGB", resize=True)
+    return Arrays(torch.from_numpy(pixels), torch.tensor(targets, dtype=torch.int64), tuple(names))
+
+
+def _class_names(folder: Path, found: list[str], schema: Schema | None) -> list[str]:
+    """The classes in order: those of the schema or, where it has no names for them, the folders."""
+    folders = [plain(name) for name in found]
+    if schema is None:
+        return folders
+    if schema.labels is not None or set(folders) <= set(schema.label_names):
+        return list(schema.label_names)
+    if len(folders) != schema.classes:  # which class is missing cannot be known
+        raise CoterieError(
+            f"{folder} holds {len(folders)} folders for {schema.classes} classes: name the classes by labels in the "
+            "schema, or make a folder for each."
+        )
+    return folders
+
+
+def _picture_shape(folder: Path, data: FolderData, schema: Schema | None) -> tuple[int, int, int]:
+    if schema is not None:
+        shape = schema.input_shape
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            raise CoterieError(f"{folder} holds pictures, but the schema has inputs of the shape {shape}.")
+        return shape[0], shape[1], shape[2]
+    if data.size is None:
+        raise CoterieError(f"{folder}: how large are the pictures to be? Give data.size, such as size: 32.")
+    return (1 if data.grey else 3), data.size, data.size
+
+
+def _called(site: SiteFile, data: PythonData, seed: int) -> Found:
+    """What the function gives: a federation of one client, inputs and targets, or a torch Dataset."""
+    where = f"{site.path}: data.python"
+    with _importable(site.folder):
+        function = find_attribute(data.python, where, "module:function")
+        try:
+            given = function(seed)
+            if isinstance(given, Federation):
+                return Found({}, _one_client(given, site, where))
+            if isinstance(given, tuple) and len(given) == 2:
+                return Found({"all": as_arrays(*given, where)})
+            return Found({"all": _of_dataset(given, where)})
+        except CoterieError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise CoterieError(f"{where} {data.python} failed: {describe(error)}.") from error
+
+
+def _one_client(federation: Federation, site: SiteFile, where: str) -> Federation:
+    if federation.k != 1:
+        raise CoterieError(f"{where} gave a federation of {federation.k} clients where one is expected.")
+    return replace(federation, names=(site.client,)).validate()
+
+
+def _of_dataset(given: Any, where: str) -> Arrays:
+    if not hasattr(given, "__getitem__") or not hasattr(given, "__len__"):
+        raise CoterieError(
+            f"{where} gave a {type(given).__name__} where a Federation, inputs and targets, or a torch Dataset is "
+            "expected."
+        )
+    pairs = [given[i] for i in range(len(given))]
+    inputs = torch.stack([torch.as_tensor(x) for x, _ in pairs])
+    return as_arrays(inputs, torch.stack([torch.as_tensor(y) for _, y in pairs]), where)
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Modules beside the site's file can be imported."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

@@ -1,0 +1,157 @@
+"""The server of a federation of real sites: it runs or resumes one experiment, whose clients are the sites."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from coterie.config import Config, SitesConfig, parse_config
+from coterie.deploy.roster import Roster
+from coterie.engines import Engine
+from coterie.engines.remote import Post, RemoteEngine, Terms
+from coterie.engines.wire import Packet, packed
+from coterie.errors import CoterieError
+from coterie.experiment.experiment import Experiment
+from coterie.experiment.plan import Job
+from coterie.experiment.result import Result
+from coterie.experiment.runner import read_config, stored_config
+from coterie.experiment.setting import engine_settings
+from coterie.federation import Federation
+from coterie.runs import RunDirectory
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+logger = logging.getLogger("coterie.server")
+
+Posting = Callable[[Roster, Packet], Post]
+"""From who the sites are and what a new one is asked, what carries messages to them."""
+
+
+class Deployed(Experiment):
+    """An experiment whose clients are real sites.
+
+    Parameters
+    ----------
+    config : Config
+        With the section ``sites``.
+    posting : callable
+        Makes what carries the messages.
+    bind : bool
+        See `Roster`.
+
+    Raises
+    ------
+    CoterieError
+        The configuration names no sites, or something that real sites do not know.
+    """
+
+    def __init__(self, config: Config, posting: Posting, *, bind: bool = True) -> None:
+        if config.sites is None:
+            raise CoterieError("the experiment has no section sites: coterie deploy init writes one")
+        if config.newcomers is not None and config.newcomers.clients is not None:
+            raise CoterieError("newcomers.clients holds out clients, which is for simulations: remove it")
+        self.sites: SitesConfig = config.sites
+        self.told = config.as_dict()  # as it was written: how a site executes is its own affair
+        settled = {"engine": "flower", "device": "cpu", "save_models": False, "checkpoint_every": 1, "processes": 1}
+        super().__init__(config.model_copy(update=settled))
+        self.roster = Roster(tuple(self.sites.names), tuple(config.seeds), bind)
+        hello = packed({"hello": {"names": self.roster.names, "seeds": list(config.seeds), "config": self.told}})
+        self.post = posting(self.roster, hello)
+
+    @property
+    def terms(self) -> Terms:
+        """What is expected of the sites."""
+        quorum = self.sites.quorum or max(1, 4 * len(self.sites.names) // 5)
+        return Terms(self.sites.deadline, quorum, self.sites.patience)
+
+    def _divided(self, seed: int) -> tuple[Federation, Federation | None]:
+        if self.roster.missing:
+            self.post.wait(len(self.roster.names), self.sites.patience)
+        if missing := self.roster.missing:
+            raise CoterieError(
+                f"{', '.join(missing)} did not come within {self.sites.patience:.0f} s (sites.patience); every site must "
+                "be there once before the first round, for the methods weigh the clients by their examples"
+            )
+        return self.roster.federation(seed), None
+
+    def engine(self, job: Job) -> Engine:
+        """The engine of one job, at round 0."""
+        return RemoteEngine(
+            self.federation(job.seed), job.system.method, self.model, engine_settings(self.config, job),
+            post=self.post, terms=self.terms, run=self.roster.run, job=job.key, config=self.told,
+        )  # fmt: skip
+
+    def write_config(self, directory: RunDirectory) -> None:
+        """Store the configuration, and who the sites are."""
+        super().write_config(directory)
+        self.roster.save(directory.path)
+
+    def run_or_resume(self, output: Path, console: Console | None) -> Result:
+        """Run into a new directory, or go on with what is in it.
+
+        Raises
+        ------
+        CoterieError
+            See `Experiment.run` and `Experiment.resume`.
+        """
+        if not (output / "config.yaml").exists():
+            return self.run(output=output, overwrite=output.exists(), console=console)
+        directory = RunDirectory.open(output)
+        if (directory.path / "summary.json").exists():
+            raise CoterieError(f"{output} holds a finished run: choose another output")
+        stored = parse_config(stored_config(directory), where=str(directory.config))
+        if stored.sites is None or stored.sites.names != self.sites.names:
+            raise CoterieError(f"{output} is a run of other sites: choose another output")
+        self.roster.load(directory.path)
+        logger.info("going on with the run in %s", output)
+        return self.resume(directory, console=console)
+
+
+def serve(grid: Grid, run_config: Mapping[str, Any]) -> None:
+    """Flower's server app.
+
+    The run's configuration has ``experiment`` (a YAML file), ``output`` (the run directory; one that was interrupted is
+    continued) and, in Flower's simulation only, ``sites-folder``.
+
+    Raises
+    ------
+    CoterieError
+        Wrong input, or the sites did not come.
+    """
+    from coterie.engines.flower import FlowerPost
+
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
+    logger.setLevel(logging.INFO)
+    console = Console(file=sys.stdout, width=120)
+
+    def posting(roster: Roster, hello: Packet) -> Post:
+        return FlowerPost(grid, roster.names, hello, roster.meet, _watch)
+
+    try:
+        experiment = Deployed(
+            read_config(str(run_config.get("experiment") or "experiment.yaml")),
+            posting,
+            bind=not run_config.get("sites-folder"),
+        )
+        result = experiment.run_or_resume(Path(str(run_config.get("output") or "run")), console)
+    except CoterieError as error:
+        logger.error("%s", error)
+        raise
+    console.print(result.table())
+    for remark in result.remarks:
+        console.print(remark, highlight=False, soft_wrap=True, markup=False)
+    console.print(f"Everything about this run is in {result.directory}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _watch(title: str, answered: Sequence[str], asked: int) -> None:
+    """Say who has answered, once all have, and who is asked."""
+    if not answered:
+        logger.info("%s: asking %d sites", title, asked)
+    else:
+        logger.info("%s: %s has answered, %d of %d", title, answered[-1], len(answered), asked)

@@ -1,0 +1,162 @@
+"""A real site: from a message to its answer, with the data, the state and the policy that its ``site.yaml`` names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coterie.config import Config, parse_config
+from coterie.contract import Predictor
+from coterie.deploy.data import site_federation
+from coterie.deploy.roster import Card
+from coterie.deploy.schema import read_schema
+from coterie.deploy.sitefile import SiteFile
+from coterie.engines.outpost import Order, Outpost
+from coterie.engines.sites import Sites, stack_for
+from coterie.engines.wire import Malformed, Packet, packed
+from coterie.errors import CoterieError
+from coterie.experiment.plan import Job, plan
+from coterie.experiment.setting import check_model, engine_settings
+from coterie.federation import Federation
+from coterie.models import ModelSpec, Stack
+from coterie.privacy import Gate, Policy, Refused
+from coterie.runs.models import save_predictor
+
+logger = logging.getLogger("coterie.site")
+
+
+def answer(packet: Packet, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Packet:
+    """Flower's client app: what goes back, whatever came and whatever happens.
+
+    The node's configuration, which the site itself writes, names ``site-file``. In Flower's simulation, which knows no
+    sites but numbers them, the run's configuration names their folder instead.
+    """
+    client = str(node_config.get("client-id", ""))
+    try:
+        tree = packet.tree()
+        site = SiteFile.read(_site_file(tree, node_config, run_config))
+        client = site.client
+        _listen(site.log_file)
+        return LocalSite(site).answer(packet, tree)
+    except Malformed as error:
+        return packed({"client": client, "trouble": ["malformed", str(error)]})
+    except Refused as error:
+        return packed({"client": client, "trouble": ["refused", str(error)]})
+    except CoterieError as error:
+        logger.error("%s", error)
+    except Exception:
+        logger.exception("no answer")
+    sentence = "its site.yaml, data or policy are not in order: coterie deploy check tells there"
+    return packed({"client": client, "trouble": ["setup", sentence]})
+
+
+def _site_file(tree: Mapping[str, Any], node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Path:
+    if "site-file" in node_config:
+        return Path(str(node_config["site-file"]))
+    if "partition-id" not in node_config or not run_config.get("sites-folder"):
+        raise CoterieError("the SuperNode was started without site-file in --node-config: use the site's start.sh")
+    names = tree["hello"]["names"] if "hello" in tree else [tree.get("client")]
+    name = names[int(node_config["partition-id"])] if "hello" in tree else names[0]
+    return Path(str(run_config["sites-folder"])) / str(name) / "site.yaml"
+
+
+class LocalSite:
+    """One site on its own machine.
+
+    Parameters
+    ----------
+    site : SiteFile
+        What ``site.yaml`` says.
+
+    Raises
+    ------
+    CoterieError
+        Its policy is wrong, or its schema cannot be read.
+    """
+
+    def __init__(self, site: SiteFile) -> None:
+        self.site = site
+        self.policy = Policy.model_validate(dict(site.policy))
+        self.schema = read_schema(site.schema_path) if site.schema_path.exists() else None
+        self.gate = Gate(self.policy, site.state)
+
+    def answer(self, packet: Packet, tree: Mapping[str, Any]) -> Packet:
+        """What goes back."""
+        if "hello" in tree:
+            return packed({"client": self.site.client, "cards": self._cards(tree["hello"])})
+        return Outpost(self.site.client, self.site.state, self.build, self.gate, self.keep).answer(packet)
+
+    def _cards(self, hello: Mapping[str, Any]) -> dict[str, Any]:
+        cards = {}
+        for seed in hello["seeds"]:
+            federation = self.federation(_drawn(hello["config"], int(seed)))
+            self.policy.check_examples(int(federation.train.n[0]))
+            cards[str(int(seed))] = Card.of(federation).model_dump()
+        return cards
+
+    def federation(self, seed: int) -> Federation:
+        """The site's own data, divided by a seed."""
+        return site_federation(self.site, seed=seed, schema=self.schema)
+
+    def build(self, order: Order) -> Sites:
+        """Data, method and model of an order, ready to compute.
+
+        Raises
+        ------
+        Refused
+            The policy does not allow the method; its code was not looked for.
+        CoterieError
+            The configuration is wrong, or the data are not in order.
+        """
+        config = self._config(order)
+        job = next((job for job in plan(config) if job.key == order.job), None)
+        if job is None:
+            raise Malformed("a message names a method that its configuration has not")
+        settings = replace(engine_settings(config, job), chunk=None, threads=None, workers=None, client_memory=None)
+        federation, model = self.federation(_drawn(order.config, job.seed)), ModelSpec(config.model.name, config.model.options)
+        check_model(model, federation)
+        number = torch.tensor([order.number])
+        stack = stack_for(federation, model, settings)
+        return Sites(
+            federation.to(stack.device), job.system.method, stack, settings, numbers=number, roster=order.roster
+        )
+
+    def _config(self, order: Order) -> Config:
+        """The experiment, once the policy has allowed every method of it that might be meant."""
+        entries = order.config.get("algorithms")
+        for entry in entries if isinstance(entry, list) else []:
+            name = entry.get("name") if isinstance(entry, dict) else entry
+            if isinstance(name, str) and (name == order.job[0] or ":" in name):
+                self.policy.check_algorithm(name)
+        return parse_config(dict(order.config), where="the message's configuration")
+
+    def keep(self, order: Order, stack: Stack, predictor: Predictor) -> None:
+        """Put the site's own model where others find it: ``models/`` beside the state."""
+        algorithm, variant, seed = order.job
+        folder = self.site.state.parent / "models"
+        save_predictor(folder, algorithm, variant, seed, self.site.client, predictor)
+        logger.info("the model of %s is in %s", algorithm, folder)
+
+
+def _drawn(config: Mapping[str, Any], seed: int) -> int:
+    """The seed of the division: that of the run, unless the experiment fixes one."""
+    section = config.get("federation")
+    own = section.get("seed") if isinstance(section, Mapping) else None
+    return own if isinstance(own, int) else seed
+
+
+def _listen(path: Path) -> None:
+    """Write what happens into the site's own log."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not any(isinstance(handler, RotatingFileHandler) for handler in logger.handlers):
+        handler = RotatingFileHandler(path, maxBytes=5_000_000, backupCount=3, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s  %(levelname)s  %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -1,0 +1,198 @@
+"""A user's table: reading it, guessing its columns, and encoding them as a schema says."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import CoterieError
+from coterie.federation.federation import Task
+from coterie.federation.schema import Feature, Schema, plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ABSENT = frozenset({"", "na", "n/a", "nan", "null", "?"})
+"""Texts that stand for a missing value, in small letters."""
+MANY = 100
+"""A text column with more values than this is no category."""
+FEW = 20
+"""A target of whole numbers is a class where it has at most so many values."""
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One column.
+
+    Attributes:
+        values: ``(n,)``; float64 with NaN, or texts.
+        missing: ``(n,)``, where there is no value.
+        wrong: ``(n,)``, where a number is expected and there is none.
+    """
+
+    values: NDArray[Any]
+    missing: Mask
+    wrong: Mask
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """A table with a header: ``.csv`` (also compressed, ``.csv.gz``), whose values stay text, or ``.parquet``.
+
+    Raises:
+        CoterieError: no such file, no table, no row, or a column that is there twice.
+    """
+    import pandas as pd
+
+    if not path.is_file():
+        raise CoterieError(f"there is no table {path}.")
+    try:
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            # without a header, since pandas would rename a column that is there twice
+            raw = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, skipinitialspace=True)
+            table = raw.iloc[1:].reset_index(drop=True)
+            table.columns = raw.iloc[0].str.strip().tolist()
+    # pandas reports empty and malformed files by kinds of ValueError
+    except (OSError, EOFError, ValueError, ImportError, zlib.error) as error:
+        raise CoterieError(f"{path} cannot be read as a table ({type(error).__name__}): check the file.") from error
+    names = [str(name) for name in table.columns]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise CoterieError(f"{path} has the column {twice[0]!r} twice: rename one.")
+    if table.empty:
+        raise CoterieError(f"{path} has no rows: check the file.")
+    return table.set_axis(names, axis=1)
+
+
+def numbers(column: pd.Series[Any]) -> Cells:
+    """A column as numbers; what is no finite number is ``wrong``."""
+    import pandas as pd
+
+    if column.dtype.kind == "b":  # as in a .csv file, where true and false are texts
+        column = column.astype(str)
+    missing = _missing(column)
+    values = pd.to_numeric(column.where(~missing), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong: Mask = ~missing & ~np.isfinite(values)
+    return Cells(values, missing, wrong)
+
+
+def texts(column: pd.Series[Any]) -> Cells:
+    """A column as texts, see `plain`."""
+    missing = _missing(column)
+    distinct = {value: plain(value) for value in column[~missing].unique()}
+    values = np.array(
+        ["" if gone else distinct[cell] for cell, gone in zip(column, missing, strict=True)], dtype=object
+    )
+    return Cells(values, missing, np.zeros(len(values), dtype=bool))
+
+
+def infer_schema(
+    table: pd.DataFrame,
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    task: Task | None = None,
+    missing: Literal["error", "mark"] = "error",
+    standardise: bool = False,
+) -> Schema:
+    """What the columns of a table seem to be: numbers, or categories with the values that occur.
+
+    Args:
+        table: from `read_frame`.
+        target: the column to predict.
+        features: the columns to predict it from; left out, all others.
+        task: left out, a target of texts, or of at most 20 different whole numbers, is a class.
+        missing: ``mark`` the columns that lack values, instead of refusing them.
+        standardise: store mean and standard deviation of each number; otherwise they are 0 and 1, so that nothing of
+            the data is in the schema but names.
+
+    Raises:
+        CoterieError: no such column, a missing value, or a text column that is no category.
+    """
+    names = list(features) if features is not None else [name for name in table.columns if name != target]
+    for name in [target, *names]:
+        if name not in table.columns:
+            raise CoterieError(f"there is no column {name!r}: the columns are {', '.join(table.columns)}.")
+    labels = None if task == "regression" else _labels(table[target], task)
+    found = [_feature(table[name], name, missing, standardise) for name in names]
+    if labels is None:
+        return Schema(task="regression", classes=1, target=target, features=found)
+    return Schema(classes=len(labels), labels=labels, target=target, features=found)
+
+
+def encode(table: pd.DataFrame, features: Sequence[Feature]) -> NDArray[np.float32]:
+    """The features of a table as inputs, ``(n, d)``: first all of them in order, then where they are missing.
+
+    The table fits: numbers are numbers, categories have listed values, and nothing is missing that may not be.
+    """
+    inputs: list[NDArray[Any]] = []
+    marks: list[NDArray[Any]] = []
+    for feature in features:
+        if feature.kind == "number":
+            cells = numbers(table[feature.name])
+            inputs.append(np.where(cells.missing, 0.0, (cells.values - feature.mean) / feature.std))
+        else:
+            cells = texts(table[feature.name])
+            inputs += [cells.values == value for value in feature.values]
+        if feature.missing:
+            marks.append(cells.missing)
+    return np.stack([*inputs, *marks], axis=1).astype(np.float32)
+
+
+def encode_target(table: pd.DataFrame, schema: Schema) -> NDArray[Any]:
+    """The target of a table: classes ``(n,)`` int64, -1 where it is none of them, or numbers ``(n, 1)`` float32."""
+    column = table[cast(str, schema.target)]
+    if schema.task == "regression":
+        return numbers(column).values.astype(np.float32)[:, None]
+    classes = {label: c for c, label in enumerate(schema.label_names)}
+    return np.array([classes.get(value, -1) for value in texts(column).values], dtype=np.int64)
+
+
+def _missing(column: pd.Series[Any]) -> Mask:
+    gone = column.isna()
+    if column.dtype.kind not in "biuf":
+        gone |= column.astype(str).str.strip().str.lower().isin(ABSENT)
+    return gone.to_numpy(bool)
+
+
+def _labels(column: pd.Series[Any], task: Task | None) -> list[str] | None:
+    """The classes in order; None where the target is a number."""
+    as_numbers, values = numbers(column), texts(column)
+    if values.missing.any():
+        raise CoterieError(f"the target {column.name!r} is missing in {int(values.missing.sum())} rows: remove them.")
+    if as_numbers.wrong.any():
+        return sorted(set(values.values))
+    distinct = np.unique(as_numbers.values)
+    if task is None and (len(distinct) > FEW or (distinct % 1 != 0).any()):
+        return None
+    return [plain(value) for value in distinct]
+
+
+def _feature(column: pd.Series[Any], name: str, missing: str, standardise: bool) -> Feature:
+    cells = numbers(column)
+    gaps = bool(cells.missing.any())
+    if gaps and missing == "error":
+        raise CoterieError(
+            f"the column {name!r} lacks values in {int(cells.missing.sum())} rows: fill them in, remove the column, or "
+            "say missing: mark."
+        )
+    if cells.wrong.any():
+        values = sorted(set(texts(column).values[~cells.missing]))
+        if len(values) > MANY:
+            raise CoterieError(
+                f"the column {name!r} holds {len(values)} different texts, too many for a category: leave it out of "
+                "features."
+            )
+        return Feature(name=name, kind="category", values=values, missing=gaps)
+    known = cells.values[~cells.missing]
+    if not standardise or len(known) == 0:
+        return Feature(name=name, missing=gaps)
+    return Feature(name=name, mean=float(known.mean()), std=float(known.std()) or 1.0, missing=gaps)

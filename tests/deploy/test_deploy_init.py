@@ -1,0 +1,205 @@
+"""What `coterie deploy init` writes."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import Result
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from typer.testing import CliRunner
+
+from coterie.cli import app
+from coterie.config import Config, parse_config
+from coterie.deploy.data import site_federation
+from coterie.deploy.schema import read_schema
+from coterie.deploy.sitefile import SiteFile
+from coterie.deploy.writing import Plan, quorum, write_federation
+from coterie.errors import CoterieError
+from coterie.federation import build_federation
+
+EXPERIMENT = """\
+name: trial
+federation: {source: digits, partition: {rule: rotation, clients: 3}, train: 12, validation: 6, test: 10}
+model: {name: mlp, hidden: [8]}
+algorithms: [local, fedavg]
+rounds: 2
+"""
+NAMES = ["client-00", "client-01", "client-02"]
+
+
+def coterie(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["deploy", *map(str, words)])
+
+
+def error_of(result: Result) -> str:
+    assert result.exit_code == 2, (result.output, result.exception)
+    return result.stderr.removeprefix("error: ").strip()
+
+
+def experiment() -> Config:
+    return parse_config(yaml.safe_load(EXPERIMENT))
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation of the experiment's own clients."""
+    folder = tmp_path_factory.mktemp("deploy")
+    (folder / "trial.yaml").write_text(EXPERIMENT)
+    result = coterie("init", folder / "federation", "--config", folder / "trial.yaml", "--port", 9500)
+    assert result.exit_code == 0, result.output
+    return folder / "federation"
+
+
+def test_the_app_is_one_that_flower_accepts(federation: Path) -> None:
+    written = tomllib.loads((federation / "app" / "pyproject.toml").read_text())
+    flower = written["tool"]["flwr"]["app"]
+    assert flower["publisher"] == "coterie"
+    assert flower["components"] == {
+        "serverapp": "coterie.deploy.app:server_app",
+        "clientapp": "coterie.deploy.app:client_app",
+    }
+    assert flower["config"] == {"experiment": "", "output": "", "sites-folder": ""}
+    assert {"name", "version", "license"} <= set(written["project"])
+
+
+def test_the_experiment_is_resolved_and_has_its_sites(federation: Path) -> None:
+    tree = yaml.safe_load((federation / "server" / "experiment.yaml").read_text())
+    assert tree.pop("sites") == {"names": NAMES, "deadline": 600, "quorum": 2, "patience": 1800}
+    assert parse_config(tree) == experiment()
+
+
+@pytest.mark.parametrize(("sites", "enough"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 4), (10, 8), (50, 40)])
+def test_the_quorum_is_four_in_five(sites: int, enough: int) -> None:
+    assert quorum(sites) == enough
+
+
+def test_only_the_owner_reads_private_keys(federation: Path) -> None:
+    private = [path for path in federation.rglob("*.key")]
+    assert len(private) == 2 + len(NAMES)
+    for path in federation.rglob("*"):
+        if path.is_file():
+            expected = 0o600 if path in private else 0o755 if path.suffix == ".sh" else 0o644
+            assert path.stat().st_mode & 0o777 == expected, path
+
+
+def test_the_certificate_is_for_the_address_and_this_machine(tmp_path: Path) -> None:
+    for address, kind in (("fed.example.org", x509.DNSName), ("192.0.2.7", x509.IPAddress)):
+        folder = tmp_path / address
+        write_federation(folder, Plan(experiment(), ["a", "b"], address, 443))
+        server = x509.load_pem_x509_certificate((folder / "server" / "server.crt").read_bytes())
+        authority = x509.load_pem_x509_certificate((folder / "sites" / "a" / "ca.crt").read_bytes())
+        server.verify_directly_issued_by(authority)
+        names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert address in [str(name) for name in names.get_values_for_type(kind)]
+        assert "127.0.0.1" in [str(name) for name in names.get_values_for_type(x509.IPAddress)]
+        assert "localhost" in names.get_values_for_type(x509.DNSName)
+        assert (server.not_valid_after_utc - server.not_valid_before_utc).days > 4 * 365
+        assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_each_site_has_a_key_of_its_own_that_the_server_knows(federation: Path) -> None:
+    seen = set()
+    for name in NAMES:
+        site = federation / "sites" / name
+        key = serialization.load_ssh_private_key((site / "site.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        assert key.curve.name == "secp384r1"
+        public = (site / "site.key.pub").read_bytes()
+        assert public == (federation / "server" / "sites" / f"{name}.pub").read_bytes()
+        loaded = serialization.load_ssh_public_key(public)
+        assert loaded.public_numbers() == key.public_key().public_numbers()  # type: ignore[union-attr]
+        seen.add(public.split()[1])
+    assert len(seen) == len(NAMES)
+
+
+def test_nothing_of_the_server_is_in_a_sites_folder(federation: Path) -> None:
+    secrets = {(federation / "server" / name).read_bytes() for name in ("ca.key", "server.key")}
+    for path in (federation / "sites").rglob("*"):
+        assert not path.is_file() or path.read_bytes() not in secrets
+
+
+def test_scripts_are_valid_and_nothing_is_left_to_fill_in(federation: Path) -> None:
+    scripts = list(federation.rglob("*.sh"))
+    assert len(scripts) == 3 + len(NAMES)
+    for script in scripts:
+        subprocess.run(["bash", "-n", script], check=True)
+    for path in federation.rglob("*"):
+        if path.is_file():
+            assert "@{" not in path.read_text(), path
+    for path in federation.rglob("compose.yaml"):
+        assert yaml.safe_load(path.read_text())["services"]
+
+
+def test_sites_that_are_clients_of_the_experiment_have_its_data(federation: Path) -> None:
+    simulated = build_federation(experiment().federation, seed=0)
+    for i, name in enumerate(NAMES):
+        site = SiteFile.read(federation / "sites" / name / "site.yaml")
+        mine = site_federation(site, seed=0, schema=read_schema(site.schema_path))
+        assert mine.names == (name,)
+        for split in ("train", "validation", "test"):
+            ours, theirs = mine.split(split).client(0), simulated.split(split).client(i)  # type: ignore[arg-type]
+            assert all(one.equal(other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_other_sites_say_where_their_data_are(tmp_path: Path) -> None:
+    (tmp_path / "trial.yaml").write_text(EXPERIMENT)
+    (tmp_path / "schema.yaml").write_text("classes: 2\ntarget: ill\nfeatures: [{name: age}]\n")
+    schema = ["--schema", tmp_path / "schema.yaml"]
+    assert coterie("init", tmp_path / "f", "-c", tmp_path / "trial.yaml", "--sites", "a,b", *schema).exit_code == 0
+    site = SiteFile.read(tmp_path / "f" / "sites" / "a" / "site.yaml")
+    assert site.data.target == "ill"  # type: ignore[attr-defined]
+    for copy in ("app", "sites/a", "sites/b"):
+        assert read_schema(tmp_path / "f" / copy / "schema.yaml").target == "ill"
+
+
+def test_outside_this_machine_a_proxy_lets_messages_through_and_nothing_else(tmp_path: Path) -> None:
+    write_federation(tmp_path / "f", Plan(experiment(), ["a"], "fed.example.org", 9092))
+    server = tmp_path / "f" / "server"
+    proxy = (server / "nginx.conf").read_text()
+    assert "listen 9092 ssl" in proxy
+    assert "location /v1/fleet/ {\n      proxy_pass https://127.0.0.1:9093;" in proxy
+    assert "location / {\n      return 403;" in proxy
+    assert 'PORT="${COTERIE_PORT:-9093}"' in (server / "start.sh").read_text()
+    assert "fed.example.org:9092" in (tmp_path / "f" / "sites" / "a" / "start.sh").read_text()
+    config = tomllib.loads((server / "flwr" / "config.toml").read_text())
+    assert config["superlink"]["coterie"]["address"] == "127.0.0.1:9093"
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    plan = Plan(experiment(), ["a"])
+    write_federation(tmp_path / "f", plan)
+    key = (tmp_path / "f" / "server" / "ca.key").read_bytes()
+    (tmp_path / "f" / "sites" / "a" / "mine.csv").write_text("data")
+    with pytest.raises(CoterieError, match="is there already: choose another folder, or replace its files"):
+        write_federation(tmp_path / "f", plan)
+    assert (tmp_path / "f" / "server" / "ca.key").read_bytes() == key
+    write_federation(tmp_path / "f", plan, overwrite=True)
+    assert (tmp_path / "f" / "server" / "ca.key").read_bytes() != key
+    assert (tmp_path / "f" / "sites" / "a" / "mine.csv").read_text() == "data"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--sites", "a,a"], "--sites: name each site once"),
+        (["--sites", "a,../b"], "--sites: '../b' would name a folder"),
+        (["--sites", ","], "--sites: name each site once, and at least one"),
+        (["--address", "host;rm"], "--address: 'host;rm' is no host name or IP address."),
+        (["--port", "70000"], "--port: 70000 is no port that can be used."),
+        (["--config", "quickstrat"], "there is no preset quickstrat: did you mean quickstart?"),
+        (["--schema", "nowhere.yaml"], "nowhere.yaml: cannot be read as text"),
+        (["-s", "rounds=no"], "rounds must be a whole number"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_write_nothing(tmp_path: Path, words: list[str], sentence: str) -> None:
+    (tmp_path / "trial.yaml").write_text(EXPERIMENT)
+    message = error_of(coterie("init", tmp_path / "f", "--config", tmp_path / "trial.yaml", *words))
+    assert sentence in message
+    assert not (tmp_path / "f").exists()
