@@ -10,6 +10,7 @@ from coterie.config.schema import (
     RangeConfig,
     RayConfig,
     ScheduleConfig,
+    SitesConfig,
     TrainingConfig,
     TuneConfig,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "RangeConfig",
     "RayConfig",
     "ScheduleConfig",
+    "SitesConfig",
     "TrainingConfig",
     "TuneConfig",
     "load_config",

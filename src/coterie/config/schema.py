@@ -360,7 +360,7 @@ class Config(Section):
     output: Annotated[str, Field(min_length=1)] | None = None
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
-    engine: Literal["simulation", "ray"] = "simulation"
+    engine: Literal["simulation", "ray", "flower"] = "simulation"
     ray: RayConfig | None = None
     sites: SitesConfig | None = None
     executor: Literal["auto", "fastest", "stacked", "vmap", "loop"] = "auto"

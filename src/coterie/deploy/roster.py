@@ -92,7 +92,9 @@ class Roster:
         try:
             cards = {int(seed): Card.model_validate(card) for seed, card in tree["cards"].items()}
         except (LookupError, TypeError, ValueError, AttributeError, ValidationError) as error:
-            raise CoterieError(f"{name} does not say what its data are like: is its Coterie another version?") from error
+            raise CoterieError(
+                f"{name} does not say what its data are like: is its Coterie another version?"
+            ) from error
         if missing := [seed for seed in self.seeds if seed not in cards]:
             raise CoterieError(f"{name} does not say what its data are like with seed {missing[0]}")
         if (known := self.cards.get(name)) is not None and known != cards:
@@ -101,8 +103,8 @@ class Roster:
             if its[self.seeds[0]].kind != cards[self.seeds[0]].kind:
                 (shape, task, classes), (others, their, kinds) = cards[self.seeds[0]].kind, its[self.seeds[0]].kind
                 raise CoterieError(
-                    f"the data of {name} ({task}, {classes} classes, inputs of shape {tuple(shape)}) are not like those "
-                    f"of {other} ({their}, {kinds} classes, {tuple(others)}): coterie deploy check tells at each site"
+                    f"the data of {name} ({task}, {classes} classes, inputs of shape {tuple(shape)}) are not like "
+                    f"those of {other} ({their}, {kinds} classes, {tuple(others)}): coterie deploy check tells there"
                 )
         self.nodes[name], self.cards[name] = node, cards
         return str(name)
@@ -116,12 +118,10 @@ class Roster:
         """Who takes part and how many examples each has; every client must have been there once."""
         cards = [self.cards[name][seed] for name in self.names]
         n = {split: [cast(int, getattr(card, split)) for card in cards] for split in SPLITS}
-        shape, task, classes = cards[0].kind
+        shape, _, classes = cards[0].kind
         source = {"source": "sites", "seed": seed, "n": {split: list(n[split]) for split in SPLITS}}
         counts = cast(Mapping[Split, Sequence[int]], n)
-        return outline(
-            self.names, counts, feature_shape=shape, task=cards[0].task, classes=classes, source=source
-        )
+        return outline(self.names, counts, feature_shape=shape, task=cards[0].task, classes=classes, source=source)
 
     def save(self, directory: Path) -> None:
         """Write it into a run directory."""
@@ -141,4 +141,6 @@ class Roster:
                 for name, cards in content["cards"].items()
             }
         except (OSError, ValueError, LookupError, TypeError, AttributeError, ValidationError) as error:
-            raise CoterieError(f"{path} is missing or damaged: this run cannot be continued; start a new one") from error
+            raise CoterieError(
+                f"{path} is missing or damaged: this run cannot be continued; start a new one"
+            ) from error

@@ -75,8 +75,8 @@ class Deployed(Experiment):
             self.post.wait(len(self.roster.names), self.sites.patience)
         if missing := self.roster.missing:
             raise CoterieError(
-                f"{', '.join(missing)} did not come within {self.sites.patience:.0f} s (sites.patience); every site must "
-                "be there once before the first round, for the methods weigh the clients by their examples"
+                f"{', '.join(missing)} did not come within {self.sites.patience:.0f} s (sites.patience); every site "
+                "must be there once before the first round, for the methods weigh the clients by their examples"
             )
         return self.roster.federation(seed), None
 

@@ -21,12 +21,12 @@ from coterie.engines.outpost import Order, Outpost
 from coterie.engines.sites import Sites, stack_for
 from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError
-from coterie.experiment.plan import Job, plan
+from coterie.experiment.plan import plan
 from coterie.experiment.setting import check_model, engine_settings
 from coterie.federation import Federation
-from coterie.models import ModelSpec, Stack
+from coterie.models import ModelSpec
 from coterie.privacy import Gate, Policy, Refused
-from coterie.runs.models import save_predictor
+from coterie.runs import RunDirectory, save_models
 
 logger = logging.getLogger("coterie.site")
 
@@ -119,7 +119,8 @@ class LocalSite:
         if job is None:
             raise Malformed("a message names a method that its configuration has not")
         settings = replace(engine_settings(config, job), chunk=None, threads=None, workers=None, client_memory=None)
-        federation, model = self.federation(_drawn(order.config, job.seed)), ModelSpec(config.model.name, config.model.options)
+        federation = self.federation(_drawn(order.config, job.seed))
+        model = ModelSpec(config.model.name, config.model.options)
         check_model(model, federation)
         number = torch.tensor([order.number])
         stack = stack_for(federation, model, settings)
@@ -129,19 +130,21 @@ class LocalSite:
 
     def _config(self, order: Order) -> Config:
         """The experiment, once the policy has allowed every method of it that might be meant."""
-        entries = order.config.get("algorithms")
-        for entry in entries if isinstance(entry, list) else []:
+        entries: Any = order.config.get("algorithms")
+        if not isinstance(entries, list):
+            raise Malformed("a message has a configuration without methods")
+        for entry in entries:
             name = entry.get("name") if isinstance(entry, dict) else entry
             if isinstance(name, str) and (name == order.job[0] or ":" in name):
                 self.policy.check_algorithm(name)
         return parse_config(dict(order.config), where="the message's configuration")
 
-    def keep(self, order: Order, stack: Stack, predictor: Predictor) -> None:
+    def keep(self, order: Order, round: int, predictor: Predictor) -> None:
         """Put the site's own model where others find it: ``models/`` beside the state."""
         algorithm, variant, seed = order.job
-        folder = self.site.state.parent / "models"
-        save_predictor(folder, algorithm, variant, seed, self.site.client, predictor)
-        logger.info("the model of %s is in %s", algorithm, folder)
+        place = RunDirectory(self.site.state.parent)
+        folder = save_models(place, algorithm, variant, seed, [self.site.client], predictor.models.tensors, round=round)
+        logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
 
 
 def _drawn(config: Mapping[str, Any], seed: int) -> int:

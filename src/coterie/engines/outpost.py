@@ -111,7 +111,7 @@ class Outpost:
     gate : Gate, optional
         What may enter and leave; by default everything.
     keep : callable, optional
-        Told, at the end of a run, the order, the architecture and what the client predicts with in the reported round.
+        Told, at the end of a run, the order, the reported round and what the client predicts with after it.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Outpost:
         root: Path,
         build: Callable[[Order], Sites],
         gate: Gate | None = None,
-        keep: Callable[[Order, Stack, Predictor], None] | None = None,
+        keep: Callable[[Order, int, Predictor], None] | None = None,
     ) -> None:
         self.client, self.root, self.build, self.gate, self.keep = client, root, build, gate, keep
 
@@ -166,7 +166,7 @@ class Outpost:
                 self._call(packet, order, sites, folder, report)
             if order.last and self.keep is not None and (rounds := folder.predictors()):
                 chosen = order.best if order.best in rounds else rounds[-1]
-                self.keep(order, sites.stack, folder.predictor(chosen, sites.stack.layout))
+                self.keep(order, chosen, folder.predictor(chosen, sites.stack.layout))
 
     def _evaluate(
         self, packet: Packet, wanted: Mapping[str, Any], sites: Sites, folder: SiteFolder

@@ -11,6 +11,7 @@ from rich.console import Console
 from coterie.config import Config, RayConfig
 from coterie.engines import Engine, Simulation
 from coterie.engines.ray import RayEngine, library
+from coterie.errors import CoterieError
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.newcomers import divide
@@ -118,6 +119,8 @@ class Experiment:
             What the engine needs is not there.
         """
         settings, federation = engine_settings(self.config, job), self.federation(job.seed)
+        if self.config.engine == "flower":
+            raise CoterieError("engine: flower is for real sites: coterie deploy init writes a federation of them.")
         if self.config.engine == "ray":
             cluster = self.config.ray or RayConfig()
             return RayEngine(

@@ -51,7 +51,7 @@ def how_many(experiment: Experiment, jobs: int, seeds: int = 1) -> tuple[int, in
     """
     config = experiment.config
     cores = config.workers or MACHINE_THREADS
-    if config.engine == "ray":  # the cluster's CPUs are divided among the actors of one job
+    if config.engine != "simulation":  # the actors of a cluster, or the sites, share one job among them
         return 1, config.threads or 1
     if "__main__" in modules_of(experiment):
         return 1, config.threads or cores
