@@ -1,0 +1,247 @@
+"""A deployed experiment has the run directory of the simulation, though its data lie at sites; no Flower is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+import coterie
+from coterie.config import parse_config
+from coterie.deploy.roster import Roster
+from coterie.deploy.serving import Deployed
+from coterie.deploy.siteside import answer
+from coterie.engines import SitesLost
+from coterie.engines.wire import Packet
+from coterie.errors import CoterieError
+
+SITES = ("client-00", "client-01", "client-02")
+EXPERIMENT: dict[str, Any] = {
+    "name": "wards",
+    "federation": {
+        "source": "digits", "partition": {"rule": "rotation", "clients": 3}, "train": 20, "validation": 8, "test": 12,
+    },
+    "model": {"name": "mlp", "hidden": [6]},
+    "training": {"epochs": 1, "batch_size": 10, "lr": 0.1},
+    "algorithms": ["local", "fedavg", {"name": "fedora", "variant": "paper"}],
+    "rounds": 3,
+    "evaluate_every": 1,
+    "dtype": "float64",
+}  # fmt: skip
+
+
+class Couriers:
+    """Carry every message to the site's own code, as Flower's client app would."""
+
+    def __init__(self, folder: Path, roster: Roster, hello: Packet) -> None:
+        self.folder, self.roster, self.hello = folder, roster, hello
+        self.away: set[str] = set()
+        self.stop_before: int | None = None
+        self.troubles: list[str] = []
+
+    def reachable(self) -> frozenset[str]:
+        for number, name in enumerate(SITES):
+            if name not in self.roster.nodes and name not in self.away:
+                try:
+                    self.roster.meet(100 + number, self.taken(name, self.hello).tree())
+                except CoterieError as error:
+                    self.troubles.append(str(error))
+        return frozenset(self.roster.nodes) - self.away
+
+    def wait(self, count: int, seconds: float) -> frozenset[str]:
+        return self.reachable()
+
+    def taken(self, name: str, packet: Packet) -> Packet:
+        return answer(packet, {"client-id": name, "site-file": str(self.folder / name / "site.yaml")}, {})
+
+    def exchange(self, packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        for name, packet in packets.items():
+            if self.stop_before is not None and packet.tree()["round"] >= self.stop_before:
+                raise KeyboardInterrupt
+            yield name, self.taken(name, packet)
+
+
+def placed(folder: Path, **changes: Any) -> Path:
+    """A folder of sites, each of which is a client of the experiment's own source."""
+    section = EXPERIMENT["federation"]
+    for name in SITES:
+        own = {"client": name, "data": {**section, "client": name}, **changes.get(name, {})}
+        (folder / name).mkdir(parents=True)
+        (folder / name / "site.yaml").write_text(yaml.safe_dump(own))
+    return folder
+
+
+def deployed(folder: Path, **changes: Any) -> tuple[Deployed, Couriers]:
+    config = parse_config({**EXPERIMENT, "sites": {"names": list(SITES), "patience": 0, "quorum": 2}, **changes})
+    made: list[Couriers] = []
+
+    def posting(roster: Roster, hello: Packet) -> Couriers:
+        made.append(Couriers(folder, roster, hello))
+        return made[0]
+
+    return Deployed(config, posting), made[0]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("simulated") / "run"
+    coterie.run(EXPERIMENT, output=path)
+    return path
+
+
+def check_equal(deployed: Path, simulated: Path) -> None:
+    """All numbers of two run directories are equal, but for the time they took."""
+    for name in ("clients", "history"):
+        keys = ["algorithm", "variant", "seed", "round", "phase", "split", "metric"] + ["client"] * (name == "clients")
+        ours, theirs = (
+            pd.read_parquet(path / f"{name}.parquet").set_index(keys).sort_index() for path in (deployed, simulated)
+        )
+        pd.testing.assert_frame_equal(ours, theirs, check_exact=False, rtol=0, atol=1e-8)
+    ours, theirs = (json.loads((path / "summary.json").read_text())["rows"] for path in (deployed, simulated))
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.keys() == other.keys()
+        for key in mine.keys() - {"seconds"}:
+            assert mine[key] == (pytest.approx(other[key]) if isinstance(other[key], float) else other[key]), key
+
+
+def check_models(folder: Path, simulated: Path) -> None:
+    """Each site holds the very model that the simulation has made for it."""
+    for path in sorted((simulated / "models").glob("*/seed0/*.safetensors")):
+        own = folder / path.stem / "models" / path.parent.parent.name / "seed0" / path.name
+        ours, theirs = load_file(own), load_file(path)
+        assert ours.keys() == theirs.keys()
+        for name, tensor in theirs.items():
+            assert (ours[name] - tensor).abs().max() < 1e-8, (path, name)
+
+
+def test_the_run_directory_is_that_of_the_simulation(simulated: Path, tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    experiment, _ = deployed(folder)
+    result = experiment.run_or_resume(tmp_path / "run", None)
+    assert result.directory == tmp_path / "run"
+    check_equal(tmp_path / "run", simulated)
+    check_models(folder, simulated)
+    assert not (tmp_path / "run" / "models").exists()
+
+
+@pytest.mark.parametrize("round", [1, 2, 3])
+def test_a_server_that_was_killed_goes_on(round: int, simulated: Path, tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    experiment, couriers = deployed(folder)
+    couriers.stop_before = round
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run_or_resume(tmp_path / "run", None)
+    again, _ = deployed(folder)
+    again.run_or_resume(tmp_path / "run", None)
+    check_equal(tmp_path / "run", simulated)
+    check_models(folder, simulated)
+
+
+def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    deployed(folder, rounds=1, algorithms=["local"])[0].run_or_resume(tmp_path / "run", None)
+    with pytest.raises(CoterieError, match="holds a finished run"):
+        deployed(folder, rounds=1, algorithms=["local"])[0].run_or_resume(tmp_path / "run", None)
+
+
+def test_a_site_that_never_came_is_named(tmp_path: Path) -> None:
+    experiment, couriers = deployed(placed(tmp_path / "sites"))
+    couriers.away = {"client-01"}
+    with pytest.raises(CoterieError, match="client-01 did not come within 0 s"):
+        experiment.run_or_resume(tmp_path / "run", None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_sites_that_leave_stop_the_run_which_goes_on_when_they_are_back(simulated: Path, tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    experiment, couriers = deployed(folder)
+    exchange = couriers.exchange
+
+    def leaving(packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        yield from exchange(packets, seconds, title)
+        if "fedavg, round 2" in title:
+            couriers.away = {"client-00", "client-02"}
+
+    couriers.exchange = leaving  # type: ignore[method-assign]
+    with pytest.raises(SitesLost, match="only 1 of 3 sites are there, and 2 are needed"):
+        experiment.run_or_resume(tmp_path / "run", None)
+    deployed(folder)[0].run_or_resume(tmp_path / "run", None)
+    check_equal(tmp_path / "run", simulated)
+
+
+POLICIES = {
+    "algorithms": ({"algorithms": ["local", "fedavg"]}, "policy.algorithms does not allow fedora"),
+    "payloads": ({"payloads": ["theta"]}, "policy.payloads does not allow fedora to send basis"),
+    "summaries": ({"summaries": False}, "policy.summaries does not allow fedora to send"),
+    "size": ({"largest_megabytes": 0.0001}, "policy.largest_megabytes does not allow an answer of fedavg"),
+}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_a_site_whose_policy_forbids_something_is_named_and_the_others_go_on(kind: str, tmp_path: Path) -> None:
+    policy, sentence = POLICIES[kind]
+    folder = placed(tmp_path / "sites", **{"client-01": {"policy": policy}})
+    experiment, _ = deployed(folder, rounds=2)
+    experiment.run_or_resume(tmp_path / "run", None)
+    failures = pd.read_csv(tmp_path / "run" / "failures.csv")
+    assert set(failures["client"]) == {"client-01"}
+    assert failures["reason"].str.contains(sentence).any()
+    clients = pd.read_parquet(tmp_path / "run" / "clients.parquet")
+    last = clients[(clients["round"] == 2) & (clients["split"] == "test") & (clients["metric"] == "accuracy")]
+    assert set(last.loc[last["value"].notna(), "client"]) >= {"client-00", "client-02"}
+
+
+def test_a_method_that_the_policy_does_not_name_is_never_imported(tmp_path: Path) -> None:
+    (tmp_path / "foreign.py").write_text("raise SystemExit('imported')")
+    folder = placed(tmp_path / "sites")
+    experiment, couriers = deployed(folder)
+    config = {**experiment.told, "algorithms": ["foreign:Method"]}
+    order = {
+        "format": 1, "run": "r", "job": ["method", "", 0], "config": config, "client": "client-00", "number": 0, "roster": 3,
+        "exchange": "000001-ab-00001", "round": 1, "base": None, "evaluate": None,
+        "call": {"method": "local_update", "payload": {}}, "best": None, "last": False,
+    }  # fmt: skip
+    reply = couriers.taken("client-00", Packet(json.dumps(order))).tree()
+    assert reply["trouble"] == ["refused", "policy.algorithms does not allow foreign:Method"]
+
+
+@pytest.mark.parametrize(
+    ("site", "sentence"),
+    [
+        ({"data": {"npz": "nothing.npz"}}, "client-01 cannot take part: its site.yaml, data or policy are not in order"),
+        ({"policy": {"smallest_examples": 1000}}, "client-01 cannot take part: policy.smallest_examples does not allow"),
+        ({"policy": {"clipp": 1.0}}, "client-01 cannot take part: its site.yaml"),
+    ],
+)
+def test_a_site_that_cannot_take_part_says_so_in_a_sentence(site: Any, sentence: str, tmp_path: Path) -> None:
+    experiment, couriers = deployed(placed(tmp_path / "sites", **{"client-01": site}))
+    with pytest.raises(CoterieError, match="client-01 did not come"):
+        experiment.run_or_resume(tmp_path / "run", None)
+    assert sentence in couriers.troubles[0]
+
+
+def test_noise_is_drawn_once_for_a_question_and_counted(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    policy = {"clip": 0.5, "noise": 1.0, "evaluation": True}
+    folder = placed(tmp_path / "sites", **{"client-01": {"policy": policy}})
+    experiment, couriers = deployed(folder, rounds=2, algorithms=["fedavg"])
+    sent: list[Packet] = []
+    exchange = couriers.exchange
+
+    def noting(packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        sent.extend(packet for name, packet in packets.items() if name == "client-01")
+        yield from exchange(packets, seconds, title)
+
+    couriers.exchange = noting  # type: ignore[method-assign]
+    experiment.run_or_resume(tmp_path / "run", None)
+    asked = next(p for p in sent if p.tree()["job"][0] == "fedavg" and p.tree()["call"] and p.tree()["round"] == 2)
+    first, second = (couriers.taken("client-01", asked) for _ in range(2))
+    assert all((a == b).all() for a, b in zip(first.arrays, second.arrays, strict=True))
+    assert len(first.arrays) > 0
