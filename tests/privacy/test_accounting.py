@@ -41,7 +41,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 # --- epsilon ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("noise", "answers"), [(2.0, 1), (2.0, 9), (20.0, 1), (20.0, 100), (200.0, 7)])
+@pytest.mark.parametrize(("noise", "answers"), [(2.0, 1), (2.0, 9), (20.0, 1), (20.0, 25), (200.0, 7)])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5])
 def test_epsilon_is_that_of_the_gaussian_mechanism(tmp_path: Path, noise: float, answers: int, delta: float) -> None:
     accountant = spent(tmp_path, answers, noise)

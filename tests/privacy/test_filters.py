@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,6 +148,14 @@ def test_a_part_is_measured_from_that_part() -> None:
         assert (after - theta["body"]).norm().tolist() == pytest.approx([0.5, 0.5], rel=1e-5)
 
 
+def test_a_part_without_parameters_is_no_change() -> None:
+    theta = models(2, layout=replace(PLAIN, head=frozenset(PLAIN.parameters)))
+    for policy in (CLIP, Policy(clip=1.0, noise=1.0)):
+        after, done = filter_answer(policy, {"phi": theta["body"]}, {"phi": theta["body"]}, initial=models(1))
+        assert after["phi"].layout == theta["body"].layout  # type: ignore[union-attr]
+        assert done.shares.tolist() == [1, 1]
+
+
 def test_one_of_several_candidates_is_measured_from_their_mean() -> None:
     """Which one it came from is data; the nearest would leave a distance that no noise covers."""
     candidates = models(2, 3, scale=5.0)
@@ -224,9 +233,9 @@ def test_every_number_gets_its_own_noise_and_types_stay() -> None:
 def test_a_noised_answer_is_the_clipped_one_and_noise() -> None:
     policy = Policy(clip=0.5, noise=2.0)
     w = models(1, scale=5.0)
-    answer = {"w": moved(w, 3.0), "basis": torch.ones(1, 6)}
+    answer = {"w": moved(w, 3.0), "basis": torch.ones(1, 60)}
     without = filtered(CLIP, {"w": w}, answer)
-    many = [filtered(policy, {"w": w}, answer, seed) for seed in range(2000)]
+    many = [filtered(policy, {"w": w}, answer, seed) for seed in range(200)]
     for pick in (lambda a: a["w"].flat(), lambda a: a["basis"]):
         noise = torch.cat([pick(each) - pick(without) for each in many]).double()
         assert abs(float(noise.mean())) < 5 / math.sqrt(noise.numel())  # std is 1: 2 times 0.5
@@ -238,9 +247,10 @@ def test_a_row_that_is_not_finite_becomes_noise_around_what_the_server_knows() -
     w = models(2, scale=5.0)
     broken = w.clone()
     broken.tensors["weight"][0] = math.nan
-    after = filtered(Policy(clip=1e-3, noise=1.0), {"w": w}, {"w": broken})["w"]
-    assert bool(after.finite().all())
-    assert float((after - w).norm()[0]) < 0.01
+    after, done = filter_answer(Policy(clip=1e-3, noise=1.0), {"w": w}, {"w": broken}, initial=w[:1])
+    assert done.shares.tolist() == [0, 1]
+    assert bool(after["w"].finite().all())  # type: ignore[union-attr]
+    assert float((after["w"] - w).norm()[0]) < 0.01  # type: ignore[operator, union-attr]
 
 
 def test_whole_numbers_take_no_noise() -> None:

@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from coterie.config.explain import explain
-from coterie.contract import Algorithm, make_algorithm
+from coterie.contract import Algorithm, make_algorithm, registry
 from coterie.models import Models
 from coterie.models.rows import Layout
 from coterie.privacy import Policy, Refused
@@ -99,6 +99,17 @@ def test_a_list_allows_what_is_on_it_only() -> None:
         with pytest.raises(Refused) as caught:
             policy.check_algorithm(refused)
         assert str(caught.value) == "policy.algorithms does not allow fedora"
+
+
+def test_a_registered_method_of_another_package_is_allowed_by_name_or_place_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(registry._REGISTERED, "mine", Mine)
+    for listed in ("mine", f"{__name__}:Mine"):
+        for asked in ("mine", Mine()):
+            Policy(algorithms=["built-in", listed]).check_algorithm(asked)
+            with pytest.raises(Refused, match=r"^policy\.algorithms does not allow mine$"):
+                Policy(algorithms=["built-in", "fedora"]).check_algorithm(asked)
 
 
 def test_a_class_elsewhere_is_allowed_by_its_place() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ class Done:
 def norms(values: Values) -> Tensor:
     """L2 norm of each row over all floating-point tensors of all values together, ``(k,)`` float64."""
     squares = [
-        tensor.double().reshape(len(tensor), -1).square().sum(1).cpu()
+        tensor.double().reshape(len(tensor), prod(tensor.shape[1:])).square().sum(1).cpu()
         for tensor in _tensors(values)
         if tensor.is_floating_point()
     ]
