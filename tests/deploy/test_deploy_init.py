@@ -80,7 +80,7 @@ def test_the_quorum_is_four_in_five(sites: int, enough: int) -> None:
 
 
 def test_only_the_owner_reads_private_keys(federation: Path) -> None:
-    private = [path for path in federation.rglob("*.key")]
+    private = list(federation.rglob("*.key"))
     assert len(private) == 2 + len(NAMES)
     for path in federation.rglob("*"):
         if path.is_file():
