@@ -101,7 +101,7 @@ def check(
             print_json(report.as_dict())
         else:
             for sentence in report.differences:
-                console.print(f"[bold red]differs:[/] {escape(sentence)}", highlight=False)
+                console.print(f"[bold red]differs:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
             if report.sizes:
                 counted = ", ".join(f"{size:,} {part}" for part, size in report.sizes.items())
                 console.print(f"{escape(report.client)}: {counted} examples", highlight=False)

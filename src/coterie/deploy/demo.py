@@ -107,10 +107,10 @@ def demonstrate(
             deployment.start_site(name, warm=warm)
         deployment.wait_online()
         say(f"Connected after {time.monotonic() - begin:.0f} s: {', '.join(deployment.sites)}")
-        code = deployment.run(output, timeout=timeout, watch=say)
-        if code or not (output / "summary.json").exists():
+        status = deployment.run(output, timeout=timeout, watch=say)
+        if status != "finished:completed" or not (output / "summary.json").exists():
             raise CoterieError(
-                f"The run did not reach its end: see {deployment.log('run')} and {deployment.log('server')}."
+                f"The run is {status}, without a summary in {output}: see {deployment.log('run')} and the other logs."
             )
     say(f"Ended after {time.monotonic() - begin:.0f} s")
     rows = json.loads((output / "summary.json").read_text(encoding="utf-8"))["rows"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -117,7 +118,7 @@ class Deployment:
 
     def run(
         self, output: Path | None = None, *, timeout: float = 600.0, watch: Callable[[str], None] | None = None
-    ) -> int:
+    ) -> str:
         """Train, and wait for the end; ``run.sh`` writes its log to ``logs/run.log``.
 
         Parameters
@@ -131,8 +132,8 @@ class Deployment:
 
         Returns
         -------
-        int
-            Exit code of ``flwr run``.
+        str
+            What became of it: ``finished:completed``, ``finished:failed``, ``finished:stopped``, or ``not started``.
         """
         self.start_run(output)
         return self.wait_run(timeout=timeout, watch=watch)
@@ -142,8 +143,8 @@ class Deployment:
         words = [] if output is None else [str(output.absolute())]
         self._start("run", ["bash", "run.sh", *words], self.folder / "server", fresh=True)
 
-    def wait_run(self, *, timeout: float = 600.0, watch: Callable[[str], None] | None = None) -> int:
-        """Wait for the end of what `start_run` has started; the exit code of ``flwr run``."""
+    def wait_run(self, *, timeout: float = 600.0, watch: Callable[[str], None] | None = None) -> str:
+        """Wait for the end of what `start_run` has started; see `run`."""
         process, end = self._running["run"], time.monotonic() + timeout
         with self.log("run").open(encoding="utf-8", errors="replace") as log:
             while True:
@@ -151,12 +152,21 @@ class Deployment:
                 for line in log if watch is not None else ():
                     watch(line.rstrip())  # type: ignore[misc]
                 if code is not None:
-                    del self._running["run"]
-                    return code
+                    break
                 if time.monotonic() > end:
                     self.kill("run")
                     raise CoterieError(f"The run took more than {timeout:.0f} seconds: see {self.log('run')}.")
                 time.sleep(0.2)
+        del self._running["run"]
+        return self.run_status()
+
+    def run_status(self) -> str:
+        """What has become of the last run that was started here; see `run`."""
+        started = re.search(r"started run (\d+)", self.log("run").read_text(encoding="utf-8", errors="replace"))
+        if started is None:
+            return "not started"
+        listed = _object(self.flwr("list", CONNECTION, "--run-id", started[1], "--format", "json"))
+        return str(listed["runs"][0]["status"])
 
     def log(self, name: str) -> Path:
         """The log file of ``server``, ``run`` or a site."""
@@ -305,6 +315,8 @@ def _object(text: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
     except ValueError as error:
         raise CoterieError(f"Flower has answered something else than JSON: {text.strip()[:200]}") from error
+    if not found.get("success", True):
+        raise CoterieError(f"Flower says: {' '.join(str(found.get('error-message')).split())}")
     return found
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import coterie
 from coterie.config import Config
 from coterie.deploy import templates
 from coterie.deploy.certificates import LOOPBACK, Pair, server_identity, site_identity, write_private
@@ -130,7 +130,8 @@ def _write_server(folder: Path, plan: Plan, authority: Pair, server: Pair, keys:
     exposure = "COTERIE_BIND=0.0.0.0 would change that." if local else (
         "sites reach it through\n# the proxy of nginx.conf, which lets their messages through and nothing else."
     )  # fmt: skip
-    _write(folder / "flwr" / "config.toml", "connection.toml", plan)
+    certificate = (folder / "ca.crt").absolute()
+    _write(folder / "flwr" / "config.toml", "connection.toml", plan, certificate=certificate)
     _write(folder / "start.sh", "server-start.sh", plan, exposure=exposure, command="flower-superlink")
     _write(folder / "register.sh", "server-register.sh", plan)
     _write(folder / "run.sh", "server-run.sh", plan)
@@ -180,11 +181,14 @@ def _source_of(plan: Plan, name: str) -> dict[str, Any] | None:
 def _write(path: Path, template: str, plan: Plan, **values: Any) -> None:
     """Write a template; scripts can be executed."""
     common = {
-        "coterie": coterie.__version__,
+        "coterie": version("coterie"),
         "address": plan.address,
         "port": plan.port,
         "inner_port": plan.inner_port,
         "common": _text("common.sh").strip(),
+        "connect": _text("connection.sh").strip(),
+        "connection": _text("connection.toml").strip(),
+        "certificate": "$PWD/ca.crt",
         "again": _text("again.sh").strip(),
     }
     path.write_text(_fill(_text(template), {**common, **values}), encoding="utf-8")

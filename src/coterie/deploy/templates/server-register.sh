@@ -2,6 +2,7 @@
 # Admit the sites: register their public keys. Once, while the server runs. A site that has made a key of its own
 # sends its new site.key.pub, which replaces the file in sites/.
 @{common}
+@{connect}
 failed=0
 for key in ${@:-sites/*.pub}; do
   name="$(basename "$key" .pub)"

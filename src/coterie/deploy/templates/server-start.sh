@@ -5,8 +5,9 @@
 # One port carries the sites' messages and the control of the federation, and for the control Flower asks for no key:
 # who reaches it can run code at every site. So it listens on this machine only; @{exposure}
 @{common}
+@{connect}
 BIND="${COTERIE_BIND:-127.0.0.1}"
-PORT="${COTERIE_PORT:-@{inner_port}}"
+PORT=@{inner_port}
 @{again}
 umask 077
 again flower-superlink --host "$BIND" --port "$PORT" --isolation process --database superlink.db \

@@ -1,0 +1,3 @@
+mkdir -p flwr && cat > flwr/config.toml << END
+@{connection}
+END

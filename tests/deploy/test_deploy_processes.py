@@ -1,0 +1,152 @@
+"""A federation of real processes, with TLS and keys, and a Flower app that only asks the sites who they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from coterie.config import parse_config
+from coterie.deploy.processes import Deployment, free_ports
+from coterie.deploy.writing import Plan, write_federation
+from coterie.errors import CoterieError
+
+EXPERIMENT = {
+    "federation": {"source": "digits", "partition": {"rule": "iid", "clients": 3}},
+    "algorithms": ["local"],
+    "rounds": 1,
+}
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Which of these processes have not ended."""
+
+    def runs(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    return [pid for pid in pids if runs(pid)]
+
+
+def written(folder: Path, sites: list[str]) -> Path:
+    """A federation whose app is `echo_app`."""
+    write_federation(folder, Plan(parse_config(EXPERIMENT), sites, port=free_ports(len(sites) + 1)))
+    shutil.copy(Path(__file__).parent / "echo_app.py", folder / "app" / "echo_app.py")
+    project = folder / "app" / "pyproject.toml"
+    project.write_text(project.read_text().replace("coterie.deploy.app:", "echo_app:"))
+    return folder
+
+
+def impatient(script: str) -> str:
+    """What keeps a process of its own alive: a stand-in for a server that takes long to end."""
+    return f"#!/usr/bin/env bash\ntrap '' TERM\n{script}\n"
+
+
+def test_stopping_ends_processes_that_ignore_it_and_those_of_another_session(tmp_path: Path) -> None:
+    write_federation(tmp_path / "f", Plan(parse_config(EXPERIMENT), ["a"]))
+    (tmp_path / "f" / "sites" / "a" / "start.sh").write_text(impatient("setsid sleep 300 &\nsleep 301 &\nsleep 302"))
+    for how in ("stop", "kill"):
+        with Deployment(tmp_path / "f") as deployment:
+            deployment.start_site("a")
+            end = time.monotonic() + 10
+            while len(pids := deployment.processes("a")) < 4 and time.monotonic() < end:
+                time.sleep(0.05)
+            assert len(pids) == 4
+            with pytest.raises(CoterieError, match="a runs already"):
+                deployment.start_site("a")
+            if how == "kill":
+                deployment.kill_site("a")
+                assert alive(pids) == []
+        assert alive(pids) == []
+
+
+def test_a_server_that_ends_is_an_error_that_names_its_log(tmp_path: Path) -> None:
+    write_federation(tmp_path / "f", Plan(parse_config(EXPERIMENT), ["a"], port=free_ports(2)))
+    (tmp_path / "f" / "server" / "start.sh").write_text("exit 3\n")
+    with Deployment(tmp_path / "f") as deployment, pytest.raises(CoterieError, match=r"code 3: see .*server\.log"):
+        deployment.start_server()
+
+
+def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    write_federation(tmp_path / "f", Plan(parse_config(EXPERIMENT), ["a"]))
+    (tmp_path / "f" / "server" / "run.sh").write_text("sleep 300\n")
+    with Deployment(tmp_path / "f") as deployment:
+        deployment.start_run()
+        pids = deployment.processes("run")
+        with pytest.raises(CoterieError, match="more than 1 seconds"):
+            deployment.wait_run(timeout=1)
+        assert alive(pids) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+def test_a_federation_of_real_processes(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    folder = written(tmp_path / "f", ["a", "b", "stranger"])
+    with Deployment(folder) as deployment:
+        deployment.start_server()
+        deployment.register(["a", "b"])
+        for name in deployment.sites:
+            deployment.start_site(name)
+        deployment.wait_online(["a", "b"])
+        assert deployment.online() == {"a", "b"}  # nobody comes in without a registered key
+
+        lines: list[str] = []
+        assert deployment.run(tmp_path / "out", timeout=120, watch=lines.append) == "finished:completed"
+        assert any("Successfully started run" in line for line in lines)
+        summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert summary["sites"] == {name: str(folder / "sites" / name / "site.yaml") for name in ("a", "b")}
+        assert summary["experiment"] == str(folder / "server" / "experiment.yaml")
+
+        before = deployment.processes("a")
+        deployment.kill_site("a")
+        assert alive(before) == []
+        before = deployment.processes("server")
+        deployment.kill_superlink()
+        assert len(alive(before)) == len(before) - 1
+        time.sleep(1)
+        deployment.wait_for_server()  # its script has started it again
+        everything = [pid for name in ("server", "b", "stranger") for pid in deployment.processes(name)]
+        assert len(everything) > 6
+    assert alive(everything) == []
+
+
+@pytest.mark.full
+def test_ctrl_c_ends_the_demonstration(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from multiprocessing import get_context
+
+    child = get_context("spawn").Process(target=_demonstrate, args=(tmp_path / "f",))
+    child.start()
+    assert child.pid is not None
+    log = tmp_path / "f" / "logs" / "server.log"
+    end = time.monotonic() + 60
+    while not log.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    time.sleep(1)
+    os.kill(child.pid, signal.SIGINT)
+    child.join(30)
+    assert child.exitcode == 1  # KeyboardInterrupt
+    named = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"server.crt" in _read(path)]
+    folders = [os.readlink(path.parent / "cwd") for path in named]
+    assert str(tmp_path / "f" / "server") not in folders
+
+
+def _demonstrate(folder: Path) -> None:
+    from coterie.deploy.demo import demonstrate
+
+    demonstrate(parse_config(EXPERIMENT), folder)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
