@@ -215,8 +215,14 @@ def test_a_method_that_the_policy_does_not_name_is_never_imported(tmp_path: Path
 @pytest.mark.parametrize(
     ("site", "sentence"),
     [
-        ({"data": {"npz": "nothing.npz"}}, "client-01 cannot take part: its site.yaml, data or policy are not in order"),
-        ({"policy": {"smallest_examples": 1000}}, "client-01 cannot take part: policy.smallest_examples does not allow"),
+        (
+            {"data": {"npz": "nothing.npz"}},
+            "client-01 cannot take part: its site.yaml, data or policy are not in order",
+        ),
+        (
+            {"policy": {"smallest_examples": 1000}},
+            "client-01 cannot take part: policy.smallest_examples does not allow",
+        ),
         ({"policy": {"clipp": 1.0}}, "client-01 cannot take part: its site.yaml"),
     ],
 )
