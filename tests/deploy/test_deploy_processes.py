@@ -53,7 +53,7 @@ def test_stopping_ends_processes_that_ignore_it_and_those_of_another_session(tmp
     write_federation(tmp_path / "f", Plan(parse_config(EXPERIMENT), ["a"]))
     (tmp_path / "f" / "sites" / "a" / "start.sh").write_text(impatient("setsid sleep 300 &\nsleep 301 &\nsleep 302"))
     for how in ("stop", "kill"):
-        with Deployment(tmp_path / "f") as deployment:
+        with Deployment(tmp_path / "f", grace=0.5) as deployment:
             deployment.start_site("a")
             end = time.monotonic() + 10
             while len(pids := deployment.processes("a")) < 4 and time.monotonic() < end:

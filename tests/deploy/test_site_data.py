@@ -109,6 +109,9 @@ def test_without_a_schema_a_table_is_what_it_seems_to_be(tmp_path: Path) -> None
         site_federation(patients_site(tmp_path, target="state"), seed=0, schema=None)
     marked = site_federation(patients_site(tmp_path, target="state", missing="mark"), seed=0, schema=None)
     assert marked.feature_shape == (4 + 3,)  # a mark for every column
+    table.assign(age="").to_csv(tmp_path / "later.csv", index=False)
+    with pytest.raises(CoterieError, match="In the test data: The column 'age' lacks values in 50 rows"):
+        site_federation(patients_site(tmp_path, table, target="state", test="later.csv"), seed=0, schema=None)
     with pytest.raises(CoterieError, match=r"data\.target is missing"):
         site_federation(patients_site(tmp_path), seed=0, schema=None)
 

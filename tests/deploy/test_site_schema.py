@@ -18,7 +18,7 @@ from coterie.federation.frames import encode, read_frame
 
 
 def of_table(table: pd.DataFrame, features: list[str] | None = None) -> list[str]:
-    return differences(PATIENTS, Found({"all": table.astype(str)}), features)
+    return differences(PATIENTS, Found(tables={"all": table.astype(str)}), features)
 
 
 def test_data_that_fit_do_not_differ() -> None:
@@ -86,7 +86,7 @@ ARRAYS = Schema(classes=3, shape=[2])
     ],
 )
 def test_each_difference_of_arrays_is_one_sentence(inputs, targets, sentence: str) -> None:
-    found = differences(ARRAYS, Found({"all": Arrays(inputs, targets)}))
+    found = differences(ARRAYS, Found(arrays={"all": Arrays(inputs, targets)}))
     assert len(found) == 1
     assert found[0].startswith(sentence)
 
@@ -94,14 +94,14 @@ def test_each_difference_of_arrays_is_one_sentence(inputs, targets, sentence: st
 def test_a_part_of_its_own_is_named() -> None:
     good = Arrays(torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]))
     bad = Arrays(torch.zeros(4, 5), torch.tensor([0, 1, 2, 0]))
-    found = differences(ARRAYS, Found({"all": good, "test": bad}))
+    found = differences(ARRAYS, Found(arrays={"all": good, "test": bad}))
     assert found == ["In the test data: Inputs have the shape (5,) where (2,) is expected."]
 
 
 def test_a_regression_wants_numbers() -> None:
     schema = Schema(task="regression", classes=2, shape=[2])
-    assert differences(schema, Found({"all": Arrays(torch.zeros(4, 2), torch.zeros(4, 2))})) == []
-    found = differences(schema, Found({"all": Arrays(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))}))
+    assert differences(schema, Found(arrays={"all": Arrays(torch.zeros(4, 2), torch.zeros(4, 2))})) == []
+    found = differences(schema, Found(arrays={"all": Arrays(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))}))
     assert found == ["Targets should be 2 numbers an example, floating point: (n, 2)."]
 
 

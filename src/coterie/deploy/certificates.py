@@ -52,10 +52,11 @@ def server_identity(address: str) -> tuple[Pair, Pair]:
     library()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     authority_key, server_key = _key(), _key()
-    authority_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Coterie federation")])
-    server_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address[:64])])
+    authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Coterie federation")])
+    server_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address[:64])])
     begin = datetime.now(UTC) - timedelta(days=1)  # clocks differ
 
     def certificate(name: x509.Name, key: EllipticCurvePrivateKey, authority: bool) -> x509.CertificateBuilder:
@@ -91,7 +92,7 @@ def server_identity(address: str) -> tuple[Pair, Pair]:
     server = (
         certificate(server_name, server_key, False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(authority_key, hashes.SHA384())
     )
     return Pair(_pem(authority_key), _certificate_pem(root)), Pair(_pem(server_key), _certificate_pem(server))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -72,36 +72,31 @@ def divided(site: SiteFile, found: Found, *, seed: int, schema: Schema | None) -
     """
     if found.federation is not None:
         return found.federation
-    assert isinstance(site.data, SplitData)
-    rows = found.rows
-    if isinstance(site.data, TableData):
-        schema = _schema_of_table(site, site.data, rows["all"], schema)
-        labels: Any = encode_target(rows["all"], schema)
+    data = site.data
+    assert isinstance(data, SplitData)
+    arrays: Mapping[str, Arrays]
+    if isinstance(data, TableData):
+        schema = _schema_of_table(site, data, found, schema)
+        labels = encode_target(found.tables["all"], schema)
     else:
-        labels = rows["all"].targets.numpy()  # type: ignore[union-attr]
-    regression = schema.task == "regression" if schema is not None else np.issubdtype(labels.dtype, np.floating)
+        labels = found.arrays["all"].targets.numpy()
+    regression = np.issubdtype(labels.dtype, np.floating)
     strata = np.zeros(len(labels), dtype=np.int64) if regression else labels
-    own = split_rows(strata, _sizes(site.data), seed=seed, client=site.client)
-    if isinstance(site.data, TableData) and site.data.standardise == "own":
-        assert schema is not None
-        schema = _standardised(schema, rows["all"].iloc[own["train"]])  # type: ignore[union-attr]
-    whole = _tensors(rows["all"], schema)
-    parts = {part: (whole[0][index], whole[1][index]) for part, index in own.items()}
-    for part in ("validation", "test"):
-        if part in rows:
-            parts[part] = _tensors(rows[part], schema)
-    classes = schema.classes if schema is not None else _classes(rows["all"], [y for _, y in parts.values()])
-    normal = None
-    if schema is not None and schema.mean is not None and schema.std is not None:
-        broadcast = (-1, *[1] * (len(schema.input_shape) - 1))
-        mean, std = (torch.tensor(value, dtype=torch.float64).reshape(broadcast) for value in (schema.mean, schema.std))
-        normal = Normal(mean, std)
-    splits = {part: _one(*pair, normal) for part, pair in parts.items()}
+    own = split_rows(strata, _sizes(data), seed=seed, client=site.client)
+    if isinstance(data, TableData) and schema is not None:
+        arrays = _encoded(found.tables, schema, own["train"] if data.standardise == "own" else None)
+    else:
+        arrays = found.arrays
+    whole = arrays["all"]
+    parts = {part: Arrays(whole.inputs[rows], whole.targets[rows]) for part, rows in own.items()}
+    parts |= {part: of_its_own for part, of_its_own in arrays.items() if part != "all"}
+    splits = {part: _one(of_part, schema) for part, of_part in parts.items()}
+    classes = _classes(whole, [part.targets for part in parts.values()]) if schema is None else schema.classes
     return Federation(
         names=(site.client,),
         task="regression" if regression else "classification",
         classes=classes,
-        source={"source": next(iter(site.data.model_fields_set & {"table", "npz", "folder", "python"}))},
+        source={"source": data.kind},
         **splits,
     ).validate()
 
@@ -142,7 +137,8 @@ def _sizes(data: SplitData) -> Sizes:
     return Sizes("rest", validation, 0 if isinstance(data.test, Path) else data.test)
 
 
-def _schema_of_table(site: SiteFile, data: TableData, table: Any, schema: Schema | None) -> Schema:
+def _schema_of_table(site: SiteFile, data: TableData, found: Found, schema: Schema | None) -> Schema:
+    """The schema or, without one, what the table seems to be; files for validation and test must be like it."""
     if schema is not None:
         return schema
     if data.target is None:
@@ -150,12 +146,16 @@ def _schema_of_table(site: SiteFile, data: TableData, table: Any, schema: Schema
             f"{site.path}: data.target is missing: which column of {data.table.name} is to be predicted?"
         )
     try:
-        inferred = infer_schema(table, data.target, data.features, task=data.task, missing=data.missing or "error")
+        inferred = infer_schema(
+            found.tables["all"], data.target, data.features, task=data.task, missing=data.missing or "error"
+        )
     except CoterieError as error:
         raise CoterieError(f"{data.table}: {error}") from error
     if data.missing == "mark":  # every column, or the inputs of two sites would not be the same columns
         marked = [feature.model_copy(update={"missing": True}) for feature in inferred.features or []]
-        return inferred.model_copy(update={"features": marked})
+        inferred = inferred.model_copy(update={"features": marked})
+    if sentences := differences(inferred, found, data.features):
+        raise CoterieError(f"{site.path}: {sentences[0]}")
     return inferred
 
 
@@ -171,24 +171,35 @@ def _standardised(schema: Schema, table: pd.DataFrame) -> Schema:
     return schema.model_copy(update={"features": features})
 
 
-def _tensors(rows: Any, schema: Schema | None) -> tuple[Tensor, Tensor]:
-    if isinstance(rows, Arrays):
-        return rows.inputs, rows.targets
-    assert schema is not None
-    return torch.from_numpy(encode(rows, schema.features or [])), torch.from_numpy(encode_target(rows, schema))
+def _encoded(tables: Mapping[str, pd.DataFrame], schema: Schema, standardised_by: Rows | None) -> dict[str, Arrays]:
+    """Tables as arrays; numbers by the schema's constants, or by statistics of some rows of the first."""
+    if standardised_by is not None:
+        schema = _standardised(schema, tables["all"].iloc[standardised_by])
+    return {
+        part: Arrays(
+            torch.from_numpy(encode(table, schema.features or [])), torch.from_numpy(encode_target(table, schema))
+        )
+        for part, table in tables.items()
+    }
 
 
-def _one(inputs: Tensor, targets: Tensor, normal: Normal | None) -> ClientData:
-    scale = 1 / 255 if inputs.dtype == torch.uint8 else 1.0
-    return ClientData(inputs, targets, torch.tensor([0, len(inputs)]), scale=scale, normal=normal)
+def _one(arrays: Arrays, schema: Schema | None) -> ClientData:
+    """One split of one client; bytes are pictures, whose values go up to 255."""
+    normal = None
+    if schema is not None and schema.mean is not None and schema.std is not None:
+        broadcast = (-1, *[1] * (len(schema.input_shape) - 1))
+        mean, std = (torch.tensor(value, dtype=torch.float64).reshape(broadcast) for value in (schema.mean, schema.std))
+        normal = Normal(mean, std)
+    scale = 1 / 255 if arrays.inputs.dtype == torch.uint8 else 1.0
+    return ClientData(arrays.inputs, arrays.targets, torch.tensor([0, len(arrays)]), scale=scale, normal=normal)
 
 
-def _classes(rows: Any, targets: Sequence[Tensor]) -> int:
+def _classes(whole: Arrays, targets: Sequence[Tensor]) -> int:
     """Number of classes, or of targets, where no schema says so."""
     if targets[0].is_floating_point():
         return targets[0].shape[1] if targets[0].ndim > 1 else 1
-    if rows.labels is not None:
-        return len(rows.labels)
+    if whole.labels is not None:
+        return len(whole.labels)
     return 1 + max((int(y.max()) for y in targets if len(y)), default=0)
 
 

@@ -27,8 +27,8 @@ from coterie.runs.atomic import write_json
 
 CONNECTION = "coterie"
 """Name of the connection in the server's own Flower configuration."""
-GRACE_SECONDS = 8.0
-"""How long processes have to end before they are killed."""
+KILL_SECONDS = 10.0
+"""How long killed processes are waited for."""
 MARK = "COTERIE_PROCESS"
 """Environment variable by which a process is known that has lost its parent."""
 
@@ -45,9 +45,12 @@ class Deployment:
         The folder of the federation.
     environment : Mapping[str, str], optional
         More environment variables for all processes.
+    grace : float
+        Seconds that processes have to end by themselves before `stop` kills them.
     """
 
-    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None, grace: float = 8.0) -> None:
+        self.grace = grace
         self.folder = folder.absolute()
         self.logs = self.folder / "logs"
         self.logs.mkdir(exist_ok=True)
@@ -181,7 +184,7 @@ class Deployment:
     def processes(self, name: str) -> list[int]:
         """The ids of all processes of ``server``, ``run`` or a site."""
         process = self._running.get(name)
-        return sorted(_family(None if process is None else process.pid, f"{self._mark}:{name}"))
+        return sorted(_family([] if process is None else [process.pid], f"{self._mark}:{name}", _parents()))
 
     def kill(self, name: str) -> None:
         """End every process of ``server``, ``run`` or a site at once (SIGKILL), its script included."""
@@ -189,15 +192,23 @@ class Deployment:
         if process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGSTOP)  # or its script would start another one meanwhile
-        for _ in range(3):  # what was being started appears a moment later
-            family = _family(None if process is None else process.pid, f"{self._mark}:{name}")
-            for pid in family:
+        self._end({} if process is None else {process.pid: _born(process.pid)}, name)
+        if process is not None:
+            process.wait()
+
+    def _end(self, family: dict[int, str], name: str) -> None:
+        """Kill processes, given with when they began, and whatever belongs to them, until none is left."""
+        end = time.monotonic() + KILL_SECONDS
+        while time.monotonic() < end:
+            parents = _parents()
+            left = {pid for pid, born in family.items() if pid in parents and _born(pid) == born}
+            left |= _family(left, f"{self._mark}:{name}", parents)
+            if not left:
+                return
+            family |= {pid: _born(pid) for pid in left}
+            for pid in left:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            if process is not None:
-                process.wait()
-            if not family:
-                break
             time.sleep(0.05)
 
     def kill_site(self, name: str) -> None:
@@ -217,16 +228,13 @@ class Deployment:
         for process in self._running.values():
             with suppress(ProcessLookupError, PermissionError):
                 process.terminate()
-        end = time.monotonic() + GRACE_SECONDS
+        end = time.monotonic() + self.grace
         for process in self._running.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, end - time.monotonic()))
         for name, family in families.items():
-            for pid, born in family.items():
-                if _born(pid) == born:  # else it has ended, and the number may be another process's by now
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
-            self.kill(name)
+            self._end(family, name)
+            self._running.pop(name).wait()
 
     def flwr(self, *words: str, timeout: float = 60.0) -> str:
         """What a command of Flower prints, as the server's people call it.
@@ -344,12 +352,9 @@ def _listens(address: tuple[str, int]) -> bool:
     return False
 
 
-def _family(root: int | None, mark: str) -> set[int]:
-    """A process with all that descend from it, and those that bear the mark."""
-    parents = _parents()
-    found = {pid for pid in parents if _mark_of(pid) == mark}
-    if root in parents:
-        found.add(root)
+def _family(roots: Iterable[int], mark: str, parents: Mapping[int, int]) -> set[int]:
+    """Processes with all that descend from them, and those that bear the mark."""
+    found = {pid for pid in parents if pid in set(roots) or _mark_of(pid) == mark}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {os.getpid()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,13 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The data of a site as they are: all of them, and what has a file of its own; or a federation of one client."""
+    """The data of a site as they are: tables, arrays, or a federation of one client.
 
-    rows: Mapping[str, pd.DataFrame | Arrays]
+    Tables and arrays go by part: ``all``, which is split later, and ``validation`` or ``test`` with files of their own.
+    """
+
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    arrays: Mapping[str, Arrays] = field(default_factory=dict)
     federation: Federation | None = None
 
 
@@ -70,18 +74,21 @@ def read_data(site: SiteFile, *, seed: int, schema: Schema | None) -> Found:
     """
     data = site.data
     if isinstance(data, SourceData):
-        return Found({}, _client_of_source(site, data, seed))
+        return Found(federation=_client_of_source(site, data, seed))
     if isinstance(data, PythonData):
         return _called(site, data, seed)
-    readers: dict[type, tuple[str, Callable[[Path], pd.DataFrame | Arrays]]] = {
-        TableData: ("table", read_frame),
-        NpzData: ("npz", lambda path: _arrays(path, data)),  # type: ignore[arg-type]
-        FolderData: ("folder", lambda path: _pictures(path, data, schema)),  # type: ignore[arg-type]
-    }
-    key, read = readers[type(data)]
-    assert isinstance(data, SplitData)
-    files = {"all": getattr(data, key), "validation": data.validation, "test": data.test}
-    return Found({part: read(path) for part, path in files.items() if isinstance(path, Path)})
+    if isinstance(data, TableData):
+        return Found(tables={part: read_frame(path) for part, path in _files(data, data.table).items()})
+    if isinstance(data, NpzData):
+        return Found(arrays={part: _arrays(path, data) for part, path in _files(data, data.npz).items()})
+    assert isinstance(data, FolderData)
+    return Found(arrays={part: _pictures(path, data, schema) for part, path in _files(data, data.folder).items()})
+
+
+def _files(data: SplitData, everything: Path) -> dict[str, Path]:
+    """The files by part."""
+    parts = {"all": everything, "validation": data.validation, "test": data.test}
+    return {part: path for part, path in parts.items() if isinstance(path, Path)}
 
 
 def _client_of_source(site: SiteFile, data: SourceData, seed: int) -> Federation:
@@ -186,10 +193,10 @@ def _called(site: SiteFile, data: PythonData, seed: int) -> Found:
         try:
             given = function(seed)
             if isinstance(given, Federation):
-                return Found({}, _one_client(given, site, where))
+                return Found(federation=_one_client(given, site, where))
             if isinstance(given, tuple) and len(given) == 2:
-                return Found({"all": as_arrays(*given, where)})
-            return Found({"all": _of_dataset(given, where)})
+                return Found(arrays={"all": as_arrays(*given, where)})
+            return Found(arrays={"all": _of_dataset(given, where)})
         except CoterieError:
             raise
         except (Exception, SystemExit) as error:

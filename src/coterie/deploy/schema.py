@@ -70,12 +70,12 @@ def differences(schema: Schema, found: Found | Federation, features: Sequence[st
     if federation is not None:
         return list(_of_federation(schema, federation))
     assert isinstance(found, Found)
-    sentences: list[str] = []
-    for part, rows in found.rows.items():
-        of_part = _of_arrays(schema, rows) if isinstance(rows, Arrays) else _of_table(schema, rows, features)
-        where = "" if part == "all" else f"In the {part} data: "
-        sentences += [where + sentence for sentence in of_part]
-    return sentences
+    of_parts = {
+        **{part: _of_table(schema, table, features) for part, table in found.tables.items()},
+        **{part: _of_arrays(schema, arrays) for part, arrays in found.arrays.items()},
+    }
+    where = {"all": "", "validation": "In the validation data: ", "test": "In the test data: "}
+    return [where[part] + sentence for part, sentences in of_parts.items() for sentence in sentences]
 
 
 def _of_table(schema: Schema, table: pd.DataFrame, listed: Sequence[str] | None) -> Iterator[str]:

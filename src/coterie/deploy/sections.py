@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
@@ -39,6 +39,8 @@ class DataSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
+    kind: ClassVar[str]
+
     def below(self, folder: Path) -> Self:
         """The same with relative paths starting from ``folder``."""
         changes = {
@@ -64,6 +66,8 @@ class SplitData(DataSection):
 class TableData(SplitData):
     """``table: patients.csv``: a row an example; .csv, .csv.gz or .parquet."""
 
+    kind = "table"
+
     table: FileName
     target: str | None = None
     features: list[str] | None = None
@@ -75,6 +79,8 @@ class TableData(SplitData):
 class NpzData(SplitData):
     """``npz: file.npz``: arrays of inputs (n, ...) and targets (n,)."""
 
+    kind = "npz"
+
     npz: FileName
     inputs: str = "x"
     targets: str = "y"
@@ -83,6 +89,8 @@ class NpzData(SplitData):
 class FolderData(SplitData):
     """``folder: pictures``: one sub-folder of pictures a class."""
 
+    kind = "folder"
+
     folder: FileName
     size: Annotated[int, Field(ge=1, le=4096)] | None = None
     grey: bool = False
@@ -90,6 +98,8 @@ class FolderData(SplitData):
 
 class PythonData(SplitData):
     """``python: module:function``, called with the seed."""
+
+    kind = "python"
 
     python: str
 
@@ -112,17 +122,15 @@ class PythonData(SplitData):
 class SourceData(DataSection):
     """``source: heart-disease`` with ``client: cleveland``: one client of a source of Coterie."""
 
+    kind = "source"
+
     client: str | None = None
     data_dir: FileName | None = None
     federation: SerializeAsAny[FederationConfig]
 
 
 KINDS: dict[str, type[DataSection]] = {
-    "table": TableData,
-    "npz": NpzData,
-    "folder": FolderData,
-    "python": PythonData,
-    "source": SourceData,
+    section.kind: section for section in (TableData, NpzData, FolderData, PythonData, SourceData)
 }
 
 
