@@ -126,8 +126,7 @@ def serve(grid: Grid, run_config: Mapping[str, Any]) -> None:
     """
     from coterie.engines.flower import FlowerPost
 
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
-    logger.setLevel(logging.INFO)
+    _speak()
     console = Console(file=sys.stdout, width=120)
 
     def posting(roster: Roster, hello: Packet) -> Post:
@@ -147,6 +146,16 @@ def serve(grid: Grid, run_config: Mapping[str, Any]) -> None:
     for remark in result.remarks:
         console.print(remark, highlight=False, soft_wrap=True, markup=False)
     console.print(f"Everything about this run is in {result.directory}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _speak() -> None:
+    """Write what happens to the standard output, which Flower takes to whoever watches the run."""
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", datefmt="%H:%M:%S"))
+        logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def _watch(title: str, answered: Sequence[str], asked: int) -> None:

@@ -123,6 +123,7 @@ class RemoteEngine(Engine):
         self._measured: dict[int, Mapping[str, Any]] = {}
         self._late: RoundReport | None = None
         self._lost = 0
+        self._told: set[int] = set()  # who knows that the run is over
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -284,7 +285,11 @@ class RemoteEngine(Engine):
         self._owe(offer)
         if not self.finished:
             return {}
-        self._exchange({})
+        known = self.settings.keep_best == "last"  # else this very evaluation says which round was the best
+        here = self.post.reachable()
+        orders = {client: {"last": True} for client in self._owed if self.names[client] in here}
+        mail = self._exchange(orders if known else {})
+        self._told = mail.heard if known else set()
         return self._gathered()
 
     def _owe(self, offer: Mapping[str, Any]) -> None:
@@ -322,8 +327,9 @@ class RemoteEngine(Engine):
     def finish(self) -> None:
         """Tell the sites that the run is over, and which round was the best."""
         here = self.post.reachable()
-        mail = self._exchange({client: {"last": True} for client, name in enumerate(self.names) if name in here})
-        untold = [name for client, name in enumerate(self.names) if client not in mail.heard]
+        left = [client for client, name in enumerate(self.names) if name in here and client not in self._told]
+        told = self._told | (self._exchange({client: {"last": True} for client in left}).heard if left else set())
+        untold = [name for client, name in enumerate(self.names) if client not in told]
         if untold:
             logger.warning(
                 "%s: round %d is reported, which could not be told %s: its model lies in the state folder there",
