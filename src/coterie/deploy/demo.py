@@ -102,8 +102,8 @@ def demonstrate(
         deployment.start_server()
         host, port = deployment.address
         say(f"The server listens at {host}:{port} (TLS); its log is {deployment.log('server')}")
-        deployment.register()
         for name in deployment.sites:
+            deployment.register([name])
             deployment.start_site(name, warm=warm)
         deployment.wait_online()
         say(f"Connected after {time.monotonic() - begin:.0f} s: {', '.join(deployment.sites)}")

@@ -61,7 +61,10 @@ def _import_everything() -> None:
         raise CoterieError("real sites need the package Flower: pip install 'coterie[flower]'.") from error
     from importlib import import_module
 
+    from coterie.contract import available_algorithms
+
     import_module("coterie.deploy.app")
+    available_algorithms()
 
 
 def _reap(superexec: int) -> None:
