@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from coterie.cli import app
 from coterie.config import Config, parse_config
 from coterie.deploy.data import site_federation
+from coterie.deploy.demo import demo_config
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile
 from coterie.deploy.writing import Plan, quorum, write_federation
@@ -127,7 +129,7 @@ def test_nothing_of_the_server_is_in_a_sites_folder(federation: Path) -> None:
 
 def test_scripts_are_valid_and_nothing_is_left_to_fill_in(federation: Path) -> None:
     scripts = list(federation.rglob("*.sh"))
-    assert len(scripts) == 3 + len(NAMES)
+    assert len(scripts) == 4 + len(NAMES)
     for script in scripts:
         subprocess.run(["bash", "-n", script], check=True)
     for path in federation.rglob("*"):
@@ -203,3 +205,16 @@ def test_mistakes_are_one_sentence_and_write_nothing(tmp_path: Path, words: list
     message = error_of(coterie("init", tmp_path / "f", "--config", tmp_path / "trial.yaml", *words))
     assert sentence in message
     assert not (tmp_path / "f").exists()
+
+
+def test_without_flower_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    message = error_of(coterie("init", tmp_path / "f", "--config", "quickstart", "--sites", "a"))
+    assert message == "coterie deploy needs Flower: pip install 'coterie[flower]'."
+    assert not (tmp_path / "f").exists()
+
+
+def test_the_demonstration_takes_the_data_that_are_there(tmp_path: Path) -> None:
+    config = demo_config(tmp_path)
+    assert config.federation.source == "digits"
+    assert build_federation(config.federation, seed=0).k == 4

@@ -97,6 +97,8 @@ def test_a_federation_of_real_processes(tmp_path: Path) -> None:
             deployment.start_site(name)
         deployment.wait_online(["a", "b"])
         assert deployment.online() == {"a", "b"}  # nobody comes in without a registered key
+        with pytest.raises(CoterieError, match="a was not registered; is it already"):
+            deployment.register(["a"])
 
         lines: list[str] = []
         assert deployment.run(tmp_path / "out", timeout=120, watch=lines.append) == "finished:completed"
