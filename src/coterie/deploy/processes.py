@@ -212,10 +212,14 @@ class Deployment:
 
     def kill_superlink(self) -> None:
         """End the SuperLink alone at once (SIGKILL); its script starts it again, on what its database holds."""
-        for pid in self.processes("server"):
-            if "flower-superlink" in _command(pid) and "start.sh" not in _command(pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        links = [pid for pid in self.processes("server") if "flower-superlink --host" in _command(pid)]
+        born = {pid: _born(pid) for pid in links}
+        end = time.monotonic() + KILL_SECONDS
+        for pid in links:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while time.monotonic() < end and any(_born(pid) == born[pid] for pid in links if pid in _parents()):
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """End everything that was started here: the sites first, politely, then at once."""
