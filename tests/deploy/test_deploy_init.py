@@ -161,6 +161,17 @@ def test_other_sites_say_where_their_data_are(tmp_path: Path) -> None:
         assert read_schema(tmp_path / "f" / copy / "schema.yaml").target == "ill"
 
 
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_an_experiment_whose_data_are_not_here(tmp_path: Path) -> None:
+    (tmp_path / "heart.yaml").write_text("federation: {source: heart-disease, partition: {rule: natural}}\n")
+    words = [tmp_path / "f", "--config", tmp_path / "heart.yaml", "--data-dir", tmp_path]
+    assert "--sites is missing, and the experiment's own data do not say" in error_of(coterie("init", *words))
+    result = coterie("init", *words, "--sites", "cleveland,va")
+    assert result.exit_code == 0, result.output
+    assert "note: No schema is written, so sites check less: 'heart-disease' needs" in result.stderr
+    assert not list((tmp_path / "f").rglob("schema.yaml"))
+
+
 def test_outside_this_machine_a_proxy_lets_messages_through_and_nothing_else(tmp_path: Path) -> None:
     write_federation(tmp_path / "f", Plan(experiment(), ["a"], "fed.example.org", 9092))
     server = tmp_path / "f" / "server"

@@ -212,19 +212,40 @@ class Deployment:
 
     def kill_superlink(self) -> None:
         """End the SuperLink alone at once (SIGKILL); its script starts it again, on what its database holds."""
-        links = [pid for pid in self.processes("server") if "flower-superlink --host" in _command(pid)]
-        born = {pid: _born(pid) for pid in links}
+        self.kill_part("server", "flower-superlink --host")
+
+    def kill_part(self, name: str, command: str) -> int:
+        """End those processes of ``server``, ``run`` or a site whose command line has this text; how many these were.
+
+        ``flwr-serverapp`` at the server is the run itself, ``flwr-clientapp`` at a site what answers just now.
+        """
+        parts = {pid: _born(pid) for pid in self.processes(name) if command in _command(pid)}
         end = time.monotonic() + KILL_SECONDS
-        for pid in links:
+        for pid in parts:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        while time.monotonic() < end and any(_born(pid) == born[pid] for pid in links if pid in _parents()):
+        while time.monotonic() < end and any(pid in _parents() and _born(pid) == born for pid, born in parts.items()):
             time.sleep(0.05)
+        return len(parts)
+
+    def pause_site(self, name: str) -> None:
+        """Stop the clock of a site (SIGSTOP), as a machine that hangs; `continue_site` lets it go on."""
+        self._signal(name, signal.SIGSTOP)
+
+    def continue_site(self, name: str) -> None:
+        """Let a paused site go on."""
+        self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        for pid in self.processes(name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def stop(self) -> None:
         """End everything that was started here: the sites first, politely, then at once."""
         families = {name: {pid: _born(pid) for pid in self.processes(name)} for name in self._running}
-        for process in self._running.values():
+        for name, process in self._running.items():
+            self._signal(name, signal.SIGCONT)  # a paused process does not hear that it is to end
             with suppress(ProcessLookupError, PermissionError):
                 process.terminate()
         end = time.monotonic() + self.grace
