@@ -36,6 +36,12 @@ def test_a_site_that_is_ready(tmp_path: Path) -> None:
     assert "Ready." in result.output
 
 
+def test_without_a_schema_nothing_is_compared(tmp_path: Path) -> None:
+    result = coterie("check", patients_site(tmp_path, target="state", missing="mark").path)
+    assert result.exit_code == 0, result.output
+    assert "There is no schema.yaml beside it, so nothing was compared." in result.output
+
+
 def test_every_difference_is_a_sentence_and_the_code_is_2(tmp_path: Path) -> None:
     table = patients().drop(columns="sex").assign(extra=1)
     site = patients_site(tmp_path, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from coterie.cli import app
 from coterie.config import Config, parse_config
 from coterie.deploy.data import site_federation
+from coterie.deploy.demo import demo_config
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile
 from coterie.deploy.writing import Plan, quorum, write_federation
@@ -127,7 +129,7 @@ def test_nothing_of_the_server_is_in_a_sites_folder(federation: Path) -> None:
 
 def test_scripts_are_valid_and_nothing_is_left_to_fill_in(federation: Path) -> None:
     scripts = list(federation.rglob("*.sh"))
-    assert len(scripts) == 3 + len(NAMES)
+    assert len(scripts) == 4 + len(NAMES)
     for script in scripts:
         subprocess.run(["bash", "-n", script], check=True)
     for path in federation.rglob("*"):
@@ -157,6 +159,17 @@ def test_other_sites_say_where_their_data_are(tmp_path: Path) -> None:
     assert site.data.target == "ill"  # type: ignore[attr-defined]
     for copy in ("app", "sites/a", "sites/b"):
         assert read_schema(tmp_path / "f" / copy / "schema.yaml").target == "ill"
+
+
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_an_experiment_whose_data_are_not_here(tmp_path: Path) -> None:
+    (tmp_path / "heart.yaml").write_text("federation: {source: heart-disease, partition: {rule: natural}}\n")
+    words = [tmp_path / "f", "--config", tmp_path / "heart.yaml", "--data-dir", tmp_path]
+    assert "--sites is missing, and the experiment's own data do not say" in error_of(coterie("init", *words))
+    result = coterie("init", *words, "--sites", "cleveland,va")
+    assert result.exit_code == 0, result.output
+    assert "note: No schema is written, so sites check less: 'heart-disease' needs" in result.stderr
+    assert not list((tmp_path / "f").rglob("schema.yaml"))
 
 
 def test_outside_this_machine_a_proxy_lets_messages_through_and_nothing_else(tmp_path: Path) -> None:
@@ -203,3 +216,16 @@ def test_mistakes_are_one_sentence_and_write_nothing(tmp_path: Path, words: list
     message = error_of(coterie("init", tmp_path / "f", "--config", tmp_path / "trial.yaml", *words))
     assert sentence in message
     assert not (tmp_path / "f").exists()
+
+
+def test_without_flower_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    message = error_of(coterie("init", tmp_path / "f", "--config", "quickstart", "--sites", "a"))
+    assert message == "coterie deploy needs Flower: pip install 'coterie[flower]'."
+    assert not (tmp_path / "f").exists()
+
+
+def test_the_demonstration_takes_the_data_that_are_there(tmp_path: Path) -> None:
+    config = demo_config(tmp_path)
+    assert config.federation.source == "digits"
+    assert build_federation(config.federation, seed=0).k == 4

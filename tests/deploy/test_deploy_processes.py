@@ -23,16 +23,17 @@ EXPERIMENT = {
 }
 
 
+def state(pid: int) -> str:
+    """``R`` and ``S`` for a process that runs or sleeps, ``T`` for a stopped one, ``Z`` for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
 def alive(pids: list[int]) -> list[int]:
     """Which of these processes have not ended."""
-
-    def runs(pid: int) -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except OSError:
-            return False
-
-    return [pid for pid in pids if runs(pid)]
+    return [pid for pid in pids if state(pid) != "Z"]
 
 
 def written(folder: Path, sites: list[str]) -> Path:
@@ -61,6 +62,12 @@ def test_stopping_ends_processes_that_ignore_it_and_those_of_another_session(tmp
             assert len(pids) == 4
             with pytest.raises(CoterieError, match="a runs already"):
                 deployment.start_site("a")
+            assert deployment.kill_part("a", "sleep 301") == 1
+            assert len(alive(pids)) == 3
+            deployment.pause_site("a")
+            while (states := {state(pid) for pid in alive(pids)}) != {"T"} and time.monotonic() < end:
+                time.sleep(0.01)
+            assert states == {"T"}
             if how == "kill":
                 deployment.kill_site("a")
                 assert alive(pids) == []
@@ -97,6 +104,8 @@ def test_a_federation_of_real_processes(tmp_path: Path) -> None:
             deployment.start_site(name)
         deployment.wait_online(["a", "b"])
         assert deployment.online() == {"a", "b"}  # nobody comes in without a registered key
+        with pytest.raises(CoterieError, match="a was not registered; is it already"):
+            deployment.register(["a"])
 
         lines: list[str] = []
         assert deployment.run(tmp_path / "out", timeout=120, watch=lines.append) == "finished:completed"

@@ -105,6 +105,8 @@ def check(
             if report.sizes:
                 counted = ", ".join(f"{size:,} {part}" for part, size in report.sizes.items())
                 console.print(f"{escape(report.client)}: {counted} examples", highlight=False)
+            if not report.schema:
+                console.print("There is no schema.yaml beside it, so nothing was compared.", highlight=False)
             console.print(
                 "[green]Ready.[/]" if not report.differences else f"{len(report.differences)} to change.",
                 highlight=False,

@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from coterie.errors import CoterieError
-from coterie.runs.atomic import write_json
 
 CONNECTION = "coterie"
 """Name of the connection in the server's own Flower configuration."""
@@ -91,12 +90,8 @@ class Deployment:
 
     def register(self, names: Iterable[str] | None = None) -> None:
         """Admit sites by their public keys; left out, all."""
-        nodes = self._nodes()
-        for name in self.sites if names is None else names:
-            key = f"sites/{name}.pub"
-            text = self.flwr("supernode", "register", key, CONNECTION, "--name", name, "--format", "json")
-            nodes[str(_object(text)["node-id"])] = name
-        write_json(self._node_file, nodes)
+        keys = [] if names is None else [f"sites/{name}.pub" for name in names]
+        self._call("register.sh", ["bash", "register.sh", *keys], timeout=60.0 * max(1, len(keys)))
 
     def start_site(self, name: str, *, warm: bool = False) -> None:
         """Start a site; `wait_online` waits until the server knows it."""
@@ -217,15 +212,40 @@ class Deployment:
 
     def kill_superlink(self) -> None:
         """End the SuperLink alone at once (SIGKILL); its script starts it again, on what its database holds."""
-        for pid in self.processes("server"):
-            if "flower-superlink" in _command(pid) and "start.sh" not in _command(pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        self.kill_part("server", "flower-superlink --host")
+
+    def kill_part(self, name: str, command: str) -> int:
+        """End those processes of ``server``, ``run`` or a site whose command line has this text; how many these were.
+
+        ``flwr-serverapp`` at the server is the run itself, ``flwr-clientapp`` at a site what answers just now.
+        """
+        parts = {pid: _born(pid) for pid in self.processes(name) if command in _command(pid)}
+        end = time.monotonic() + KILL_SECONDS
+        for pid in parts:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while time.monotonic() < end and any(pid in _parents() and _born(pid) == born for pid, born in parts.items()):
+            time.sleep(0.05)
+        return len(parts)
+
+    def pause_site(self, name: str) -> None:
+        """Stop the clock of a site (SIGSTOP), as a machine that hangs; `continue_site` lets it go on."""
+        self._signal(name, signal.SIGSTOP)
+
+    def continue_site(self, name: str) -> None:
+        """Let a paused site go on."""
+        self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        for pid in self.processes(name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def stop(self) -> None:
         """End everything that was started here: the sites first, politely, then at once."""
         families = {name: {pid: _born(pid) for pid in self.processes(name)} for name in self._running}
-        for process in self._running.values():
+        for name, process in self._running.items():
+            self._signal(name, signal.SIGCONT)  # a paused process does not hear that it is to end
             with suppress(ProcessLookupError, PermissionError):
                 process.terminate()
         end = time.monotonic() + self.grace
@@ -244,11 +264,15 @@ class Deployment:
         CoterieError
             It failed; the message has its last line.
         """
+        return self._call(f"flwr {' '.join(words[:2])}", ["flwr", *words], timeout=timeout)
+
+    def _call(self, name: str, command: Sequence[str], *, timeout: float) -> str:
+        """The output of a command that runs in the server's folder and soon ends."""
         try:
             done = subprocess.run(
-                ["flwr", *words],
+                command,
                 cwd=self.folder / "server",
-                env=self._environment("flwr"),
+                env=self._environment("call"),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -256,22 +280,18 @@ class Deployment:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise CoterieError(f"flwr {' '.join(words[:2])} did not end within {timeout:.0f} seconds.") from error
+            raise CoterieError(f"{name} did not end within {timeout:.0f} seconds.") from error
         if done.returncode:
-            lines = (done.stderr + done.stdout).strip().splitlines()
-            raise CoterieError(f"flwr {' '.join(words[:2])} failed: {lines[-1] if lines else 'no message'}.")
+            said = " ".join(re.sub(r"[│╭╮╰╯─]+", " ", done.stderr or done.stdout).split())
+            raise CoterieError(f"{name} failed: {said or 'without a word'}")
         return done.stdout
 
-    @property
-    def _node_file(self) -> Path:
-        """Which site each of Flower's nodes is, since Flower lists numbers only."""
-        return self.folder / "server" / "nodes.json"
-
     def _nodes(self) -> dict[str, str]:
-        nodes: dict[str, str] = {}
-        if self._node_file.exists():
-            nodes = json.loads(self._node_file.read_text(encoding="utf-8"))
-        return nodes
+        """The site that each of Flower's nodes is, by number."""
+        with suppress(FileNotFoundError):
+            lines = (self.folder / "server" / "nodes.txt").read_text(encoding="utf-8").splitlines()
+            return dict(line.split(" ", 1) for line in lines)
+        return {}
 
     def _start(self, name: str, command: Sequence[str], folder: Path, *, fresh: bool = False) -> None:
         if name in self._running and self._running[name].poll() is None:

@@ -134,6 +134,7 @@ def _write_server(folder: Path, plan: Plan, authority: Pair, server: Pair, keys:
     _write(folder / "flwr" / "config.toml", "connection.toml", plan, certificate=certificate)
     _write(folder / "start.sh", "server-start.sh", plan, exposure=exposure, command="flower-superlink")
     _write(folder / "register.sh", "server-register.sh", plan)
+    _write(folder / "status.sh", "server-status.sh", plan)
     _write(folder / "run.sh", "server-run.sh", plan)
     _write(folder / "server.service", "server.service", plan)
     _write(folder / "compose.yaml", "server-compose.yaml", plan, proxy="" if local else _text("compose-proxy.yaml"))
