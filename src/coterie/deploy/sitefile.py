@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from coterie.config.explain import describe, explain
 from coterie.deploy.sections import DataSection, data_section
 from coterie.errors import CoterieError
+from coterie.privacy import Policy
 from coterie.yamltext import read_yaml
 
 
@@ -104,6 +105,17 @@ class SiteFile(BaseModel):
         )
 
 
-def policy_of(site: SiteFile) -> Mapping[str, Any]:
-    """The policy of a site; whoever validates policies does so here."""
-    return site.policy
+def policy_of(site: SiteFile) -> Policy:
+    """The policy of a site.
+
+    Raises
+    ------
+    CoterieError
+        A key or a value is wrong; the message names it.
+    """
+    tree = dict(site.policy)
+    try:
+        return Policy.model_validate(tree)
+    except ValidationError as error:
+        key, sentence = explain(error, tree, Policy)
+        raise CoterieError(f"{site.path}: policy{f'.{key}' if key else ''}: {sentence}") from error

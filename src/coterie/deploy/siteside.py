@@ -16,7 +16,7 @@ from coterie.contract import Predictor
 from coterie.deploy.data import site_federation
 from coterie.deploy.roster import Card
 from coterie.deploy.schema import read_schema
-from coterie.deploy.sitefile import SiteFile
+from coterie.deploy.sitefile import SiteFile, policy_of
 from coterie.engines.outpost import Order, Outpost
 from coterie.engines.sites import Sites, stack_for
 from coterie.engines.wire import Malformed, Packet, packed
@@ -25,7 +25,7 @@ from coterie.experiment.plan import plan
 from coterie.experiment.setting import check_model, engine_settings
 from coterie.federation import Federation
 from coterie.models import ModelSpec
-from coterie.privacy import Gate, Policy, Refused
+from coterie.privacy import Gate, Refused
 from coterie.runs import RunDirectory, save_models
 
 logger = logging.getLogger("coterie.site")
@@ -82,7 +82,7 @@ class LocalSite:
 
     def __init__(self, site: SiteFile) -> None:
         self.site = site
-        self.policy = Policy.model_validate(dict(site.policy))
+        self.policy = policy_of(site)
         self.schema = read_schema(site.schema_path) if site.schema_path.exists() else None
         self.gate = Gate(self.policy, site.state)
 
