@@ -19,7 +19,7 @@ from torch import Tensor
 from coterie.contract import Algorithm, Predictor
 from coterie.contract.payload import for_rows, weigh
 from coterie.engines.answers import Averaged
-from coterie.engines.base import Diverged, Engine, Evaluations, RoundReport
+from coterie.engines.base import Diverged, Engine, Evaluations, Failure, RoundReport
 from coterie.engines.folder import version_name
 from coterie.engines.forms import Forms
 from coterie.engines.outpost import Order
@@ -124,6 +124,7 @@ class RemoteEngine(Engine):
         self._late: RoundReport | None = None
         self._lost = 0
         self._told: set[int] = set()  # who knows that the run is over
+        self._away = torch.zeros(self.K, dtype=torch.bool)  # who was not there at some time of the round
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -134,13 +135,15 @@ class RemoteEngine(Engine):
     def advance(self) -> RoundReport:
         """One round; ``late`` of its report has the evaluation of the round before.
 
+        Sites that are not connected count among the failures: nobody has planned that, and the run shall tell.
+
         Raises
         ------
         SitesLost
             The quorum was not there for as long as the terms allow.
         """
         self._wait()
-        self._late = None
+        self._late, self._away = None, torch.zeros(self.K, dtype=torch.bool)
         report = super().advance()
         self._harvest()
         self._lost = 0 if len(report.answered) >= min(self.terms.quorum, max(1, len(report.cohort))) else self._lost + 1
@@ -149,7 +152,17 @@ class RemoteEngine(Engine):
                 f"in {self._lost} rounds in a row fewer than {self.terms.quorum} sites have answered: see their logs, "
                 "then go on from the last checkpoint"
             )
-        return replace(report, late=self._late)
+        return replace(report, late=self._late, failures=report.failures + self._missed(report))
+
+    def _missed(self, report: RoundReport) -> tuple[Failure, ...]:
+        """Those of the cohort that could not be asked."""
+        known = {failure.client for failure in report.failures}
+        missed = self._named((self._away & self._failed).nonzero().flatten())
+        return tuple(
+            Failure(name, self.round, self.algorithm.name, "it was not connected")
+            for name in missed
+            if name in report.cohort and name not in known
+        )
 
     def _wait(self) -> None:
         here = self.post.wait(self.terms.quorum, self.terms.patience)
@@ -162,7 +175,9 @@ class RemoteEngine(Engine):
 
     def _absent(self) -> Tensor:
         here = self.post.reachable()
-        return super()._absent() | torch.tensor([name not in here for name in self.names], dtype=torch.bool)
+        gone = torch.tensor([name not in here for name in self.names], dtype=torch.bool)
+        self._away |= gone
+        return super()._absent() | gone
 
     def _check_alive(self, cohort: Tensor) -> None:
         """Sites that do not answer may come back; only models that fell apart at all of them end the run."""
