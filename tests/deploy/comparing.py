@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from safetensors.torch import load_file
 
 
@@ -34,3 +37,51 @@ def check_models(folder: Path, simulated: Path) -> None:
         assert ours.keys() == theirs.keys()
         for name, tensor in theirs.items():
             assert (ours[name] - tensor).abs().max() < 1e-8, (path, name)
+
+
+def check_disturbed(deployed: Path, simulated: Path, sites: Path, algorithm: str) -> None:
+    """What a method has come to is what it comes to where the clients that were left out of a round were absent.
+
+    Their evaluation travels with the question that they have not answered, so that it may be missing.
+    """
+    keys = ["client", "round", "phase", "split", "metric"]
+    ours, theirs = (
+        frame[frame["algorithm"] == algorithm].set_index(keys)["value"].sort_index()
+        for frame in (pd.read_parquet(path / "clients.parquet") for path in (deployed, simulated))
+    )
+    failures = pd.read_csv(deployed / "failures.csv", keep_default_na=False)
+    missed = {(row.client, row.round) for row in failures[failures["algorithm"] == algorithm].itertuples()}
+    ever = {client for client, _ in missed}
+    assert ours.index.difference(theirs.index).empty
+    for (client, round, phase, split, metric), value in theirs.items():
+        where = (client, round, phase, split, metric)
+        if phase == "evaluate":
+            mine = ours.get(where, np.nan)
+            assert mine == pytest.approx(value, rel=0, abs=1e-8) or (
+                np.isnan(mine) and (client, round + 1) in missed
+            ), where
+        elif "up" in metric or client not in ever:  # what a site has got that did not answer counts
+            assert ours[where] == value, where
+    for path in sorted((simulated / "servers").glob(f"{algorithm}*/*.pt")):
+        mine, other = (
+            torch.load(root / path.relative_to(simulated), weights_only=True) for root in (deployed, simulated)
+        )
+        check_near(mine["server"], other["server"])
+    if algorithm != "local":  # all runs have that, and a site keeps one
+        check_models(sites, simulated)
+
+
+def check_near(ours: Any, theirs: Any) -> None:
+    """Two trees are equal to 1e-8."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for key in theirs:
+            check_near(ours[key], theirs[key])
+    elif isinstance(theirs, list | tuple):
+        assert len(ours) == len(theirs)
+        for mine, other in zip(ours, theirs, strict=True):
+            check_near(mine, other)
+    elif isinstance(theirs, torch.Tensor):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-8)
+    else:
+        assert ours == theirs
