@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
 from coterie.cli import app
-from coterie.config import Config, parse_config
+from coterie.config import Config, SitesConfig, parse_config
 from coterie.deploy.data import site_federation
 from coterie.deploy.demo import demo_config
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile
-from coterie.deploy.writing import Plan, quorum, write_federation
+from coterie.deploy.writing import Plan, write_federation
 from coterie.errors import CoterieError
 from coterie.federation import build_federation
 
@@ -78,7 +78,7 @@ def test_the_experiment_is_resolved_and_has_its_sites(federation: Path) -> None:
 
 @pytest.mark.parametrize(("sites", "enough"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 4), (10, 8), (50, 40)])
 def test_the_quorum_is_four_in_five(sites: int, enough: int) -> None:
-    assert quorum(sites) == enough
+    assert SitesConfig(names=[str(site) for site in range(sites)]).needed == enough
 
 
 def test_only_the_owner_reads_private_keys(federation: Path) -> None:

@@ -153,6 +153,17 @@ def test_other_clients_than_local_has_are_an_error(history: History) -> None:
         summarise(history.frames())
 
 
+def test_a_client_that_joined_after_local_had_ended_has_no_gain() -> None:
+    history = History()
+    for system, n, values in (("local", [30, 0], [0.5, float("nan")]), ("fedora", [30, 10], [0.6, 0.8])):
+        history.add_clients(system, "", 0, 10, "validation", NAMES, n, "accuracy", values)
+        history.add_clients(system, "", 0, 10, "test", NAMES, n, "accuracy", values)
+    fedora, local = row(history, "fedora"), row(history, "local")
+    assert (fedora["compared"], fedora["gain_mean"]) == (1, pytest.approx(10))
+    assert fedora["accuracy_mean"] == pytest.approx(0.7)
+    assert (local["clients_without_result"], local["accuracy_mean"]) == (1, pytest.approx(0.5))
+
+
 def test_failed_clients_are_named_once(history: History) -> None:
     for seed in (0, 1):
         history.add_failure("fedora", "released", seed, 12, "ben", "the loss is NaN")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Annotated
@@ -132,7 +133,9 @@ def demo(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that training may take.")] = 600.0,
-    warm: Annotated[bool, typer.Option("--warm", help="Sites keep Python ready between rounds.")] = False,
+    warm: Annotated[
+        bool, typer.Option("--warm/--cold", help="Whether sites keep Python ready between messages.")
+    ] = True,
     overrides: Overrides = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -154,7 +157,9 @@ def demo(
             if not quiet:
                 console.print(escape(line), style="dim", highlight=False, soft_wrap=True)
 
-        result = demonstrate(settled, folder, data_dir=data_dir, timeout=timeout, warm=warm, say=say)
+        result = demonstrate(
+            settled, folder, data_dir=data_dir, timeout=timeout, warm=warm and hasattr(os, "fork"), say=say
+        )
         console.print(result.table())
         console.print(
             f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True

@@ -236,14 +236,16 @@ class RayConfig(Section):
 class SitesConfig(Section):
     """Real sites, for `coterie deploy`; `coterie run` takes no notice of it.
 
-    ``names`` are the clients. A round counts once ``quorum`` of them have answered within ``deadline`` seconds; the
-    server waits ``patience`` seconds for so many to be there, and for all of them before the first round.
+    ``names`` are the clients. A round counts if ``quorum`` of them have answered within ``deadline`` seconds: by
+    default four in five, but two where there are two. The server waits ``patience`` seconds for so many to be there.
+    The first round begins once ``start`` of them have come, by default all; the others may join later.
     """
 
     names: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     deadline: Annotated[float, Field(gt=0, le=1e7)] = 600.0
     quorum: PositiveInt | None = None
     patience: Annotated[float, Field(ge=0, le=1e7)] = 1800.0
+    start: PositiveInt | None = None
 
     @field_validator("names")
     @classmethod
@@ -254,9 +256,16 @@ class SitesConfig(Section):
 
     @model_validator(mode="after")
     def _quorum_can_be_met(self) -> SitesConfig:
-        if self.quorum is not None and self.quorum > len(self.names):
-            raise ValueError(f"quorum is {self.quorum}, but there are {len(self.names)} sites")
+        for key in ("quorum", "start"):
+            count = getattr(self, key)
+            if count is not None and count > len(self.names):
+                raise ValueError(f"{key} is {count}, but there are {len(self.names)} sites")
         return self
+
+    @property
+    def needed(self) -> int:
+        """The quorum in force."""
+        return self.quorum or max(min(2, len(self.names)), 4 * len(self.names) // 5)
 
 
 RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?P<log>:\s*log)?\s*")

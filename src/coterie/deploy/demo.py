@@ -25,11 +25,11 @@ MOST_SITES = 16
 
 _COMMON: dict[str, Any] = {
     "model": {"name": "mlp", "hidden": [16]},
-    "training": {"epochs": 5, "batch_size": 16, "lr": 0.05},
-    "algorithms": ["local", "fedora"],
-    "rounds": 3,
+    "training": {"epochs": 1, "batch_size": 16, "lr": 0.05},
+    "algorithms": ["local", "fedavg", "fedora"],
+    "rounds": 6,
     "evaluate_every": 1,
-    "report": "last",
+    "report": "best_val",
 }
 HEART = {
     "name": "demo-heart-disease",

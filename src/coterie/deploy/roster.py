@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -115,13 +115,14 @@ class Roster:
         return [name for name in self.names if name not in self.cards]
 
     def federation(self, seed: int) -> Federation:
-        """Who takes part and how many examples each has; every client must have been there once."""
-        cards = [self.cards[name][seed] for name in self.names]
-        n = {split: [cast(int, getattr(card, split)) for card in cards] for split in SPLITS}
-        shape, _, classes = cards[0].kind
-        source = {"source": "sites", "seed": seed, "n": {split: list(n[split]) for split in SPLITS}}
-        counts = cast(Mapping[Split, Sequence[int]], n)
-        return outline(self.names, counts, feature_shape=shape, task=cards[0].task, classes=classes, source=source)
+        """Who takes part and how many examples each has, 0 for those that have never been there."""
+        cards = [self.cards[name][seed] if name in self.cards else None for name in self.names]
+        shape, _, classes = (known := next(card for card in cards if card is not None)).kind
+        n: dict[Split, list[int]] = {
+            split: [0 if card is None else getattr(card, split) for card in cards] for split in SPLITS
+        }
+        source = {"source": "sites", "seed": seed}
+        return outline(self.names, n, feature_shape=shape, task=known.task, classes=classes, source=source)
 
     def save(self, directory: Path) -> None:
         """Write it into a run directory."""

@@ -67,24 +67,29 @@ class Deployed(Experiment):
     @property
     def terms(self) -> Terms:
         """What is expected of the sites."""
-        quorum = self.sites.quorum or max(1, 4 * len(self.sites.names) // 5)
-        return Terms(self.sites.deadline, quorum, self.sites.patience)
+        return Terms(self.sites.deadline, self.sites.needed, self.sites.patience)
 
     def _divided(self, seed: int) -> tuple[Federation, Federation | None]:
-        if self.roster.missing:
-            self.post.wait(len(self.roster.names), self.sites.patience)
-        if missing := self.roster.missing:
+        start = self.sites.start or len(self.roster.names)
+        if len(self.roster.cards) < start:
+            self.post.wait(start, self.sites.patience)
+        if len(self.roster.cards) < start:
             raise CoterieError(
-                f"{', '.join(missing)} did not come within {self.sites.patience:.0f} s (sites.patience); every site "
-                "must be there once before the first round, for the methods weigh the clients by their examples"
+                f"{', '.join(self.roster.missing)} did not come within {self.sites.patience:.0f} s (sites.patience), "
+                f"and the first round waits for {start} sites (sites.start, by default all): start them, or begin with "
+                "fewer"
             )
         return self.roster.federation(seed), None
+
+    def _check_engine(self) -> None:
+        """The engine is this one."""
 
     def engine(self, job: Job) -> Engine:
         """The engine of one job, at round 0."""
         return RemoteEngine(
             self.federation(job.seed), job.system.method, self.model, engine_settings(self.config, job),
             post=self.post, terms=self.terms, run=self.roster.run, job=job.key, config=self.told,
+            known=lambda: self.roster.federation(job.seed),
         )  # fmt: skip
 
     def write_config(self, directory: RunDirectory) -> None:

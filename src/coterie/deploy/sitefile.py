@@ -42,6 +42,10 @@ class SiteFile(BaseModel):
         Folder of what it keeps for itself, absolute.
     log : Path, optional
         Its own log file, absolute; see `log_file`.
+    device : str
+        What it computes with: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+    threads : int, optional
+        How many cores; default all.
     path : Path
         The file itself, absolute.
     """
@@ -53,6 +57,8 @@ class SiteFile(BaseModel):
     policy: Annotated[Mapping[str, Any], BeforeValidator(_mapping)] = {}
     state: Annotated[Path, Field(strict=False)] = Path("state")
     log: Annotated[Path | None, Field(strict=False)] = None
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     path: Annotated[Path, Field(exclude=True)] = Path()
 
     @property
@@ -89,7 +95,9 @@ class SiteFile(BaseModel):
         if not isinstance(tree, Mapping):
             raise CoterieError(f"{path} must hold keys and values such as 'client: a', not {describe(tree)}.")
         if "path" in tree:
-            raise CoterieError(f"{path}: unknown key path: the keys are client, data, policy, state, log.")
+            raise CoterieError(
+                f"{path}: unknown key path: the keys are client, data, policy, state, log, device, threads."
+            )
         try:
             site = cls.model_validate(tree)
         except ValidationError as error:

@@ -22,7 +22,7 @@ from coterie.engines.sites import Sites, stack_for
 from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError
 from coterie.experiment.plan import plan
-from coterie.experiment.setting import check_model, engine_settings
+from coterie.experiment.setting import check_model, engine_settings, resolve_device
 from coterie.federation import Federation
 from coterie.models import ModelSpec
 from coterie.privacy import Gate, Refused
@@ -118,7 +118,8 @@ class LocalSite:
         job = next((job for job in plan(config) if job.key == order.job), None)
         if job is None:
             raise Malformed("a message names a method that its configuration has not")
-        settings = replace(engine_settings(config, job), chunk=None, threads=None, workers=None, client_memory=None)
+        settings = replace(engine_settings(config, job), chunk=None, workers=None, client_memory=None)
+        settings = replace(settings, threads=self.site.threads)
         federation = self.federation(_drawn(order.config, job.seed))
         model = ModelSpec(config.model.name, config.model.options)
         check_model(model, federation)
@@ -137,7 +138,9 @@ class LocalSite:
             name = entry.get("name") if isinstance(entry, dict) else entry
             if isinstance(name, str) and (name == order.job[0] or ":" in name):
                 self.policy.check_algorithm(name)
-        return parse_config(dict(order.config), where="the message's configuration")
+        config = parse_config(dict(order.config), where="the message's configuration")
+        config = config.model_copy(update={"device": self.site.device})
+        return config.model_copy(update={"device": resolve_device(config)})
 
     def keep(self, order: Order, round: int, predictor: Predictor) -> None:
         """Put the site's own model where others find it: ``models/`` beside the state."""

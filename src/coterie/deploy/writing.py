@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from coterie.config import Config
+from coterie.config import Config, SitesConfig
 from coterie.deploy import templates
 from coterie.deploy.certificates import LOOPBACK, Pair, server_identity, site_identity, write_private
 from coterie.deploy.schema import write_schema
@@ -69,11 +69,6 @@ class Plan:
             raise CoterieError(f"--address: {self.address!r} is no host name or IP address.")
         if not 1 <= self.port <= 65534:
             raise CoterieError(f"--port: {self.port} is no port that can be used.")
-
-
-def quorum(sites: int) -> int:
-    """How many sites must have answered for a round to go on: four in five, but two where there are two."""
-    return max(min(2, sites), 4 * sites // 5)
 
 
 def write_federation(folder: Path, plan: Plan, *, overwrite: bool = False) -> None:
@@ -166,8 +161,9 @@ def _write_site(folder: Path, plan: Plan, name: str, position: int, authority: P
 def _experiment(plan: Plan) -> dict[str, Any]:
     """The resolved configuration with its section ``sites:``."""
     tree = plan.config.as_dict()
-    sites = {"deadline": 600, "quorum": quorum(len(plan.sites)), "patience": 1800, **(tree.get("sites") or {})}
-    return {**tree, "sites": {**sites, "names": list(plan.sites)}}
+    stated = {**(tree.get("sites") or {}), "names": list(plan.sites)}
+    sites = SitesConfig.model_validate(stated)
+    return {**tree, "sites": {**sites.model_dump(exclude_none=True), "quorum": sites.needed}}
 
 
 def _source_of(plan: Plan, name: str) -> dict[str, Any] | None:

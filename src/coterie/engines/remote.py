@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -96,6 +96,8 @@ class RemoteEngine(Engine):
         Deadlines and quorum.
     run, job, config : str, (str, str, int), mapping
         What every site is told: the run's random name; algorithm, variant and seed; the configuration.
+    known : callable, optional
+        Gives the federation anew, with the examples of sites that have joined meanwhile.
     """
 
     def __init__(
@@ -110,9 +112,10 @@ class RemoteEngine(Engine):
         run: str,
         job: tuple[str, str, int],
         config: Mapping[str, Any],
+        known: Callable[[], Federation] | None = None,
     ) -> None:
         super().__init__(federation, algorithm, model, replace(settings, device="cpu", keep_models=False))
-        self.post, self.terms = post, terms
+        self.post, self.terms, self._known = post, terms, known
         self._order = Order(run, job, config, "", 0, self.K, "", 0)
         self._token, self._number = secrets.token_hex(4), 0
         self._forms = Forms(self.stack.layout, getattr(torch, self.settings.dtype))
@@ -143,6 +146,9 @@ class RemoteEngine(Engine):
             The quorum was not there for as long as the terms allow.
         """
         self._wait()
+        if self._known is not None:
+            self.federation = self._known()
+            self._server.n = self.federation.train.n
         self._late, self._away = None, torch.zeros(self.K, dtype=torch.bool)
         report = super().advance()
         self._harvest()

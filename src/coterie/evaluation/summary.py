@@ -107,7 +107,7 @@ def summarise(
 
 def _results(clients: pd.DataFrame, metric: str, report: Report) -> dict[tuple[str, str, int], _Result]:
     """Return the reported result of every run that has test results, in order of appearance."""
-    rows = clients[(clients["phase"] == "evaluate") & (clients["metric"] == metric) & (clients["n"] > 0)]
+    rows = _of_whoever_came(clients[(clients["phase"] == "evaluate") & (clients["metric"] == metric)])
     results: dict[tuple[str, str, int], _Result] = {}
     for run in _runs(rows):
         test = run[run["split"] == "test"]
@@ -125,6 +125,13 @@ def _results(clients: pd.DataFrame, metric: str, report: Report) -> dict[tuple[s
         curve = finite.groupby("round")["value"].mean()
         results[(str(algorithm), str(variant), int(seed))] = _Result(chosen, at_chosen["value"], at_chosen["n"], curve)
     return results
+
+
+def _of_whoever_came(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of clients with examples; before a client has joined it has none yet, but it has no result, which counts."""
+    largest = rows.groupby(["seed", "split", "client"], observed=True)["n"].transform("max")
+    rows = rows.assign(n=largest, value=rows["value"].where(rows["n"] > 0))
+    return rows[rows["n"] > 0]
 
 
 def _runs(rows: pd.DataFrame) -> list[pd.DataFrame]:

@@ -86,13 +86,21 @@ class Experiment:
         CoterieError
             What is wrong, and the remedy.
         """
-        if self.config.engine == "ray":
-            library()
+        self._check_engine()
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
         check_roster(self.config, federation)
         check_model(self.model, federation)
         return federation
+
+    def _check_engine(self) -> None:
+        if self.config.engine == "flower":
+            raise CoterieError(
+                "engine: flower is for real sites: run.sh in the server's folder, which coterie deploy init writes, "
+                "starts such a run and goes on with it."
+            )
+        if self.config.engine == "ray":
+            library()
 
     def recipe(self) -> dict[str, Any]:
         """The part of the configuration that every result depends on."""
@@ -119,8 +127,6 @@ class Experiment:
             What the engine needs is not there.
         """
         settings, federation = engine_settings(self.config, job), self.federation(job.seed)
-        if self.config.engine == "flower":
-            raise CoterieError("engine: flower is for real sites: coterie deploy init writes a federation of them.")
         if self.config.engine == "ray":
             cluster = self.config.ray or RayConfig()
             return RayEngine(

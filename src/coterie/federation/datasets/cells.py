@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import scipy.io
 import torch
 from numpy.typing import NDArray
 
@@ -84,8 +83,10 @@ def read_cells(
     Raises:
         CoterieError: the file is damaged, lacks a variable, or cells do not fit together.
     """
+    from scipy.io import loadmat  # slow to import, and most runs read other data
+
     try:
-        content = scipy.io.loadmat(path, variable_names=[inputs, targets])
+        content = loadmat(path, variable_names=[inputs, targets])
     # whatever scipy runs into in a damaged file: it raises a dozen types
     except Exception as error:
         raise CoterieError(

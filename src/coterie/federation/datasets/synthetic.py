@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from coterie.federation.datasets.registry import Options, register_generator
 from coterie.federation.examples import Examples, Rows
@@ -97,7 +97,7 @@ def _sizes(options: Synthetic, generator: np.random.Generator) -> Rows:
 def _mean_below(most: float) -> float:
     """The mean of ``min(L, most)`` for ``L`` from lognormal(4, 2)."""
     z = (math.log(most) - MU) / SIGMA
-    return float(math.exp(MU + SIGMA**2 / 2) * norm.cdf(z - SIGMA) + most * norm.sf(z))
+    return float(math.exp(MU + SIGMA**2 / 2) * ndtr(z - SIGMA) + most * ndtr(-z))
 
 
 def _rules(
