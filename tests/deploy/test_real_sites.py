@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
+
+pytest.importorskip("flwr")
+
 from comparing import check_equal, check_models
 from ward import CLOSING, SITES, Ward, wait_until
 
 from coterie.config import parse_config
 from coterie.deploy.simulated import FlowerSimulation
 from coterie.deploy.writing import Plan, write_federation
+from coterie.engines.flower import NOTICE_SECONDS
 from coterie.federation import build_federation
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("real-sites")]
@@ -63,6 +67,7 @@ def broken(ward: Ward) -> None:
     ward.fault("broken", "client-01-2").unlink()
     ward.seen("broken", "before-3")
     wait_until(lambda: log.read_text().count("SuperNode ID:") > before, "client-01 comes back")
+    time.sleep(NOTICE_SECONDS + 1)
     ward.fault("broken", "before-3").unlink()
     ward.seen("broken", "client-02-3")
     ward.deployment.kill_superlink()
@@ -114,7 +119,6 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    pytest.importorskip("flwr")
     ward = Ward(tmp_path_factory.mktemp("real"))
     with ward.deployment:
         ward.open()
