@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,11 @@ def test_stopping_ends_processes_that_ignore_it_and_those_of_another_session(tmp
                 deployment.kill_site("a")
                 assert alive(pids) == []
         assert alive(pids) == []
+
+
+def test_no_port_is_given_out_twice() -> None:
+    firsts = sorted(free_ports(3) for _ in range(5))
+    assert all(second - first >= 3 for first, second in pairwise(firsts))
 
 
 def test_a_server_that_ends_is_an_error_that_names_its_log(tmp_path: Path) -> None:

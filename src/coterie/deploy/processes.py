@@ -354,10 +354,18 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
+_given: set[int] = set()
+
+
 def free_ports(count: int) -> int:
-    """The first of ``count`` ports in a row that are free on this machine now."""
-    for first in range(20000 + os.getpid() % 20000, 60000, count):
-        if all(_is_free(port) for port in range(first, first + count)):
+    """The first of ``count`` ports in a row that are free on this machine now; none is given out twice.
+
+    Processes that look at the same time begin far from one another.
+    """
+    for first in range(20000 + os.getpid() * 97 % 20000, 60000, count):
+        ports = range(first, first + count)
+        if _given.isdisjoint(ports) and all(_is_free(port) for port in ports):
+            _given.update(ports)
             return first
     raise CoterieError(f"There are no {count} free ports in a row on this machine.")
 
