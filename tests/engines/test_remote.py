@@ -166,6 +166,21 @@ def test_a_bad_answer_leaves_its_client_out_of_the_round_and_nobody_else(fault: 
         near(torch.tensor(mine.evaluations["test"]["accuracy"]), torch.tensor(other.evaluations["test"]["accuracy"]))
 
 
+@pytest.mark.parametrize("name", ["fedper", "fedora"])
+def test_a_site_that_is_not_connected_is_named_in_every_round_that_it_misses(name: str, tmp_path: Path) -> None:
+    ours = remote(FEDERATION, name, folder=tmp_path, rounds=4, evaluate_every=1)
+    theirs, expected = simulated(name, evaluate_every=1, rounds=4, absent={2: ("client-3",), 3: ("client-3",)})
+    assert isinstance(ours.post, LocalPost)
+    reports = [ours.initial_report()]
+    while not ours.finished:
+        ours.post.away = {"client-3"} if ours.round in (1, 2) else set()
+        reports.append(ours.advance())
+    missed = [(failure.round, failure.client, failure.reason) for r in reports for failure in r.failures]
+    assert missed == [(2, "client-3", "it was not connected"), (3, "client-3", "it was not connected")]
+    assert [mine.answered for mine in reports] == [other.answered for other in expected]
+    near(saved(ours)["server"], saved(theirs)["server"])
+
+
 def test_a_site_that_lost_its_state_begins_again(tmp_path: Path) -> None:
     ours = remote(FEDERATION, "fedper", folder=tmp_path, rounds=4, evaluate_every=1)
     ours.initial_report()

@@ -51,6 +51,7 @@ class Deployment:
     def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None, grace: float = 8.0) -> None:
         self.grace = grace
         self.folder = folder.absolute()
+        self.server = self.folder / "server"
         self.logs = self.folder / "logs"
         self.logs.mkdir(exist_ok=True)
         self._mark = uuid.uuid4().hex
@@ -75,13 +76,13 @@ class Deployment:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the SuperLink."""
-        config = tomllib.loads((self.folder / "server" / "flwr" / "config.toml").read_text(encoding="utf-8"))
+        config = tomllib.loads((self.server / "flwr" / "config.toml").read_text(encoding="utf-8"))
         host, _, port = config["superlink"][CONNECTION]["address"].rpartition(":")
         return host, int(port)
 
     def start_server(self, *, timeout: float = 60.0) -> None:
         """Start SuperLink and SuperExec, and wait until the SuperLink listens."""
-        self._start("server", ["bash", "start.sh"], self.folder / "server")
+        self._start("server", ["bash", "start.sh"], self.server)
         self.wait_for_server(timeout=timeout)
 
     def wait_for_server(self, *, timeout: float = 60.0) -> None:
@@ -136,15 +137,18 @@ class Deployment:
         self.start_run(output)
         return self.wait_run(timeout=timeout, watch=watch)
 
-    def start_run(self, output: Path | None = None) -> None:
-        """Start training and return at once; `wait_run` waits for its end."""
-        words = [] if output is None else [str(output.absolute())]
-        self._start("run", ["bash", "run.sh", *words], self.folder / "server", fresh=True)
+    def start_run(self, output: Path | None = None, *, experiment: Path | None = None, name: str = "run") -> None:
+        """Start training and return at once; `wait_run` waits for its end.
 
-    def wait_run(self, *, timeout: float = 600.0, watch: Callable[[str], None] | None = None) -> str:
+        Several runs, each under a ``name`` of its own, can go on at a time.
+        """
+        words = ["" if path is None else str(path.absolute()) for path in (output, experiment)]
+        self._start(name, ["bash", "run.sh", *words], self.server, fresh=True)
+
+    def wait_run(self, name: str = "run", *, timeout: float = 600.0, watch: Callable[[str], None] | None = None) -> str:
         """Wait for the end of what `start_run` has started; see `run`."""
-        process, end = self._running["run"], time.monotonic() + timeout
-        with self.log("run").open(encoding="utf-8", errors="replace") as log:
+        process, end = self._running[name], time.monotonic() + timeout
+        with self.log(name).open(encoding="utf-8", errors="replace") as log:
             while True:
                 code = process.poll()
                 for line in log if watch is not None else ():
@@ -152,15 +156,15 @@ class Deployment:
                 if code is not None:
                     break
                 if time.monotonic() > end:
-                    self.kill("run")
-                    raise CoterieError(f"The run took more than {timeout:.0f} seconds: see {self.log('run')}.")
+                    self.kill(name)
+                    raise CoterieError(f"The run took more than {timeout:.0f} seconds: see {self.log(name)}.")
                 time.sleep(0.2)
-        del self._running["run"]
-        return self.run_status()
+        del self._running[name]
+        return self.run_status(name)
 
-    def run_status(self) -> str:
-        """What has become of the last run that was started here; see `run`."""
-        started = re.search(r"started run (\d+)", self.log("run").read_text(encoding="utf-8", errors="replace"))
+    def run_status(self, name: str = "run") -> str:
+        """What has become of the last run that was started here under this name; see `run`."""
+        started = re.search(r"started run (\d+)", self.log(name).read_text(encoding="utf-8", errors="replace"))
         if started is None:
             return "not started"
         listed = _object(self.flwr("list", CONNECTION, "--run-id", started[1], "--format", "json"))
@@ -271,7 +275,7 @@ class Deployment:
         try:
             done = subprocess.run(
                 command,
-                cwd=self.folder / "server",
+                cwd=self.server,
                 env=self._environment("call"),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -289,7 +293,7 @@ class Deployment:
     def _nodes(self) -> dict[str, str]:
         """The site that each of Flower's nodes is, by number."""
         with suppress(FileNotFoundError):
-            lines = (self.folder / "server" / "nodes.txt").read_text(encoding="utf-8").splitlines()
+            lines = (self.server / "nodes.txt").read_text(encoding="utf-8").splitlines()
             return dict(line.split(" ", 1) for line in lines)
         return {}
 
@@ -313,7 +317,7 @@ class Deployment:
         return {
             **os.environ,
             "PATH": path,
-            "FLWR_HOME": str(self.folder / "server" / "flwr"),
+            "FLWR_HOME": str(self.server / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor
-from coterie.contract.payload import for_rows, weigh
+from coterie.contract.payload import Broadcast, for_rows, weigh
 from coterie.engines.answers import Averaged
-from coterie.engines.base import Diverged, Engine, Evaluations, RoundReport
+from coterie.engines.base import Diverged, Engine, Evaluations, Failure, RoundReport
 from coterie.engines.folder import version_name
 from coterie.engines.forms import Forms
 from coterie.engines.outpost import Order
@@ -127,6 +127,7 @@ class RemoteEngine(Engine):
         self._late: RoundReport | None = None
         self._lost = 0
         self._told: set[int] = set()  # who knows that the run is over
+        self._away = torch.zeros(self.K, dtype=torch.bool)  # who was not there at some time of the round
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -137,6 +138,8 @@ class RemoteEngine(Engine):
     def advance(self) -> RoundReport:
         """One round; ``late`` of its report has the evaluation of the round before.
 
+        Sites that are not connected count among the failures: nobody has planned that, and the run shall tell.
+
         Raises
         ------
         SitesLost
@@ -146,7 +149,7 @@ class RemoteEngine(Engine):
         if self._known is not None:
             self.federation = self._known()
             self._server.n = self.federation.train.n
-        self._late = None
+        self._late, self._away = None, torch.zeros(self.K, dtype=torch.bool)
         report = super().advance()
         self._harvest()
         self._lost = 0 if len(report.answered) >= min(self.terms.quorum, max(1, len(report.cohort))) else self._lost + 1
@@ -155,7 +158,17 @@ class RemoteEngine(Engine):
                 f"in {self._lost} rounds in a row fewer than {self.terms.quorum} sites have answered: see their logs, "
                 "then go on from the last checkpoint"
             )
-        return replace(report, late=self._late)
+        return replace(report, late=self._late, failures=report.failures + self._missed(report))
+
+    def _missed(self, report: RoundReport) -> tuple[Failure, ...]:
+        """Those of the cohort that could not be asked."""
+        known = {failure.client for failure in report.failures}
+        missed = self._named((self._away & self._failed).nonzero().flatten())
+        return tuple(
+            Failure(name, self.round, self.algorithm.name, "it was not connected")
+            for name in missed
+            if name in report.cohort and name not in known
+        )
 
     def _wait(self) -> None:
         here = self.post.wait(self.terms.quorum, self.terms.patience)
@@ -168,7 +181,9 @@ class RemoteEngine(Engine):
 
     def _absent(self) -> Tensor:
         here = self.post.reachable()
-        return super()._absent() | torch.tensor([name not in here for name in self.names], dtype=torch.bool)
+        gone = torch.tensor([name not in here for name in self.names], dtype=torch.bool)
+        self._away |= gone
+        return super()._absent() | gone
 
     def _check_alive(self, cohort: Tensor) -> None:
         """Sites that do not answer may come back; only models that fell apart at all of them end the run."""
@@ -300,10 +315,15 @@ class RemoteEngine(Engine):
 
     def _owe(self, offer: Mapping[str, Any]) -> None:
         self._measured, self._owed_round = {}, self.round
+        everybody = {
+            name: _kept(for_rows(value, torch.tensor([0]), self.K))
+            for name, value in offer.items()
+            if isinstance(value, Broadcast)
+        }
         for client in range(self.K):
             row = torch.tensor([client])
-            content = {name: _kept(for_rows(value, row, self.K)) for name, value in offer.items()}
-            self._owed[client] = {"round": self.round, "offer": content}
+            own = {name: _kept(for_rows(value, row, self.K)) for name, value in offer.items() if name not in everybody}
+            self._owed[client] = {"round": self.round, "offer": everybody | own}
 
     def _harvest(self) -> None:
         """The evaluation of an earlier round is over, once the questions that it travels with are."""
