@@ -222,6 +222,17 @@ class NewcomersConfig(Section):
         return None if training is None else training.model_dump(exclude_unset=True)
 
 
+class PrivacyConfig(Section):
+    """What becomes of everything that a client sends: its change is clipped, and noise added where ``noise`` is set.
+
+    At real sites that is each site's own affair, see its ``policy``.
+    """
+
+    clip: Annotated[float, Field(gt=0, le=1e30)]
+    noise: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+
 class RayConfig(Section):
     """The cluster of ``engine: ray``.
 
@@ -370,6 +381,7 @@ class Config(Section):
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
     engine: Literal["simulation", "ray", "flower"] = "simulation"
+    privacy: PrivacyConfig | None = None
     ray: RayConfig | None = None
     sites: SitesConfig | None = None
     executor: Literal["auto", "fastest", "stacked", "vmap", "loop"] = "auto"
