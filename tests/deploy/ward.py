@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,10 +40,15 @@ PATIENCE = 240.0
 """Seconds for whatever is waited for."""
 
 
+CLOSING = threading.Event()
+"""Nobody waits any longer."""
+
+
 def wait_until(ready: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
     """Wait for something to happen."""
     end = time.monotonic() + seconds
     while not ready():
+        assert not CLOSING.is_set(), what
         assert time.monotonic() < end, f"{what} has not happened within {seconds:.0f} s"
         time.sleep(0.2)
 
@@ -119,10 +125,11 @@ class Ward:
         table = pd.read_csv(self.runs / name / "failures.csv", keep_default_na=False)
         return table[table["algorithm"] == "faulty"]
 
-    def missed(self, name: str) -> dict[int, set[str]]:
-        """Who was left out of which round."""
+    def reasons(self, name: str, client: str) -> dict[int, str]:
+        """Why a client was left out, by round."""
         table = self.failures(name)
-        return {int(round): set(rows["client"]) for round, rows in table.groupby("round")}
+        mine = table[table["client"] == client]
+        return dict(zip(mine["round"].tolist(), mine["reason"].tolist(), strict=True))
 
     def check(self, name: str, **changes: Any) -> None:
         """The run has the results of a simulation from which the same clients were absent in the same rounds."""
@@ -133,7 +140,8 @@ class Ward:
             absent = {int(round): sorted(set(group["client"])) for round, group in rows.groupby("round")}
             methods = ["local"] if algorithm == "local" else [{"name": "faulty:Faulty", "variant": name}]
             tree = self.config(name, **{**changes, "algorithms": methods, "absent": absent})
-            coterie.run(tree, output=simulated / algorithm)
+            if not (simulated / algorithm).exists():
+                coterie.run(tree, output=simulated / algorithm)
             check_disturbed(self.runs / name, simulated / algorithm, self.folder / "sites", algorithm)
 
     def simulate(self, name: str, config: Mapping[str, Any] | Config) -> Path:

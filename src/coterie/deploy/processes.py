@@ -159,7 +159,7 @@ class Deployment:
                     self.kill(name)
                     raise CoterieError(f"The run took more than {timeout:.0f} seconds: see {self.log(name)}.")
                 time.sleep(0.2)
-        del self._running[name]
+        self._running.pop(name, None)
         return self.run_status(name)
 
     def run_status(self, name: str = "run") -> str:
@@ -247,18 +247,20 @@ class Deployment:
 
     def stop(self) -> None:
         """End everything that was started here: the sites first, politely, then at once."""
-        families = {name: {pid: _born(pid) for pid in self.processes(name)} for name in self._running}
-        for name, process in self._running.items():
+        running = dict(self._running)  # somebody may wait for a run meanwhile, and forget it when it ends
+        families = {name: {pid: _born(pid) for pid in self.processes(name)} for name in running}
+        for name, process in running.items():
             self._signal(name, signal.SIGCONT)  # a paused process does not hear that it is to end
             with suppress(ProcessLookupError, PermissionError):
                 process.terminate()
         end = time.monotonic() + self.grace
-        for process in self._running.values():
+        for process in running.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, end - time.monotonic()))
         for name, family in families.items():
             self._end(family, name)
-            self._running.pop(name).wait()
+            running[name].wait()
+            self._running.pop(name, None)
 
     def flwr(self, *words: str, timeout: float = 60.0) -> str:
         """What a command of Flower prints, as the server's people call it.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engines.wire import Malformed, Packet
@@ -24,6 +27,12 @@ POLL_SECONDS = 0.5
 
 NOTICE_SECONDS = 5.0
 """Between two looks for sites that have come."""
+
+HELLO_SECONDS = 600.0
+"""Within which a node must say who it is, for which it looks at its data; then it is asked again."""
+
+GREETING_SECONDS = 60.0
+"""For so long after it was asked a node is waited for, where the other sites could begin without it."""
 
 TTL_MARGIN = 1.1
 """A message is good for a little longer than its answer is waited for, and no site works at one that nobody wants."""
@@ -69,7 +78,7 @@ class FlowerPost:
         self.watch = watch or (lambda title, answered, asked: None)
         self._node: dict[str, int] = {}
         self._here: frozenset[int] = frozenset()
-        self._asked: dict[str, int] = {}  # by message: the node that was asked who it is
+        self._asked: dict[str, tuple[int, float]] = {}  # by message: the node that was asked who it is, and when
         self._strangers: set[int] = set()
         self._noticed = 0.0
 
@@ -80,14 +89,22 @@ class FlowerPost:
         return frozenset(name for name, node in self._node.items() if node in self._here)
 
     def wait(self, count: int, seconds: float) -> frozenset[str]:
-        """The clients that are there, as soon as they are so many, or when the time is over."""
+        """The clients that are there, as soon as they are so many, or when the time is over.
+
+        Nodes that are there already, but have not yet said who they are, may be some of them.
+        """
         end, said = time.monotonic() + seconds, False
-        while len(here := self.reachable()) < count and time.monotonic() < end:
-            if not said:
+        while (len(here := self.reachable()) < count or self._greeting()) and time.monotonic() < end:
+            if not said and len(here) < count:
                 logger.info("waiting for sites: %d of %d are there", len(here), len(self.names))
                 said = True
             time.sleep(POLL_SECONDS)
         return here
+
+    def _greeting(self) -> bool:
+        """Whether clients are missing, and nodes were just asked whether they are one."""
+        newest = max((when for _, when in self._asked.values()), default=float("-inf"))
+        return len(self._node) < len(self.names) and time.monotonic() - newest < GREETING_SECONDS
 
     def _notice(self) -> None:
         """Look who is there, ask nodes that have come who they are, and read what they answered."""
@@ -97,14 +114,16 @@ class FlowerPost:
             if nodes is not None:
                 self._strangers &= nodes  # one that comes back may have been mended
                 self._here = nodes
-            known = {*self._node.values(), *self._asked.values(), *self._strangers}
+            now = time.monotonic()
+            self._asked = {key: asked for key, asked in self._asked.items() if now - asked[1] < HELLO_SECONDS}
+            known = {*self._node.values(), *(node for node, _ in self._asked.values()), *self._strangers}
             new = sorted(self._here - known)
             if new:
-                identifiers = self._push([(node, "query", self.hello) for node in new], 120.0, "hello")
-                self._asked |= {key: node for key, node in zip(identifiers, new, strict=True) if key is not None}
+                identifiers = self._push([(node, "query", self.hello) for node in new], HELLO_SECONDS, "hello")
+                self._asked |= {key: (node, now) for key, node in zip(identifiers, new, strict=True) if key is not None}
         if self._asked:
             for message in self._pull(self._asked):
-                self._meet(self._asked.pop(message.metadata.reply_to_message_id), message)
+                self._meet(self._asked.pop(message.metadata.reply_to_message_id)[0], message)
 
     def _meet(self, node: int, message: Message) -> None:
         try:
@@ -181,21 +200,50 @@ class FlowerPost:
 
 
 def records_of(packet: Packet) -> RecordDict:
-    """A packet as Flower sends it."""
-    arrays = ArrayRecord({f"{number:06d}": Array(array) for number, array in enumerate(packet.arrays)})
-    return RecordDict({"arrays": arrays, "text": ConfigRecord({"text": packet.text})})
+    """A packet as Flower sends it: its arrays one after the other in a single one.
+
+    Flower handles each array on its own, which costs the server as much as a whole small message.
+    """
+    text: dict[str, str] = {"text": packet.text}
+    records = RecordDict()
+    if packet.arrays:
+        text["form"] = json.dumps([[array.dtype.str, list(array.shape)] for array in packet.arrays])
+        flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in packet.arrays]
+        records["arrays"] = ArrayRecord({"bytes": Array(np.concatenate(flat))})
+    records["text"] = ConfigRecord(dict(text))
+    return records
 
 
 def packet_of(records: RecordDict) -> Packet:
     """What `records_of` made a record of; raises ``Malformed``."""
     try:
-        text, arrays = records.config_records["text"]["text"], records.array_records["arrays"]
-        opened: list[NDArray[Any]] = [arrays[key].numpy() for key in sorted(arrays)]
-        if not isinstance(text, str):
+        text = records.config_records["text"]
+        if not isinstance(text["text"], str):
             raise TypeError
+        if "form" not in text:
+            return Packet(text["text"])
+        return Packet(
+            text["text"], _apart(records.array_records["arrays"]["bytes"].numpy(), json.loads(str(text["form"])))
+        )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise Malformed("a message is not made of a text and arrays") from error
-    return Packet(text, opened)
+
+
+def _apart(data: NDArray[Any], form: Any) -> list[NDArray[Any]]:
+    """Arrays of these types and shapes, which lie in ``data: (bytes,)`` one after the other."""
+    if data.dtype != np.uint8 or data.ndim != 1:
+        raise ValueError(data.dtype)
+    arrays, place = [], 0
+    for kind, shape in form:
+        dtype = np.dtype(str(kind))
+        if dtype.kind not in "biuf" or any(type(size) is not int or size < 0 for size in shape):
+            raise ValueError(kind)
+        end = place + dtype.itemsize * math.prod(shape)
+        arrays.append(data[place:end].view(dtype).reshape(shape))
+        place = end
+    if place != len(data):
+        raise ValueError("bytes are left")
+    return arrays
 
 
 # --- the apps ----------------------------------------------------------------------------------------------------

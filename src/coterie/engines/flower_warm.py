@@ -18,6 +18,10 @@ from typing import IO, Any, NoReturn
 from coterie.errors import CoterieError
 
 
+LATER = ("pandas", "scipy.io", "sklearn.datasets")
+"""What sources of data import only when they are used, though it takes seconds."""
+
+
 def keep_warm(arguments: Sequence[str]) -> int:
     """Run ``flower-superexec`` with these arguments until it ends; its exit code.
 
@@ -65,6 +69,8 @@ def _import_everything() -> None:
 
     import_module("coterie.deploy.app")
     available_algorithms()
+    for module in LATER:
+        import_module(module)
 
 
 def _reap(superexec: int) -> None:

@@ -1,0 +1,104 @@
+"""Who is there, as Flower's list of nodes and their answers tell; no process is needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Message
+from flwr.supercore.task_identity import TaskIdentity
+
+from coterie.engines import flower
+from coterie.engines.flower import FlowerPost, packet_of, records_of
+from coterie.engines.wire import packed
+
+NAMES = ("a", "b", "c")
+
+
+class Nodes:
+    """Nodes 0, 1, ... are the clients in order, and answer after so many looks."""
+
+    def __init__(self, **delays: int) -> None:
+        self.delays = {NAMES.index(name): delay for name, delay in delays.items()}
+        self.waiting: dict[str, tuple[int, Message]] = {}
+        self.hellos: list[int] = []
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.delays)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        keys = []
+        for message in messages:
+            node = message.metadata.dst_node_id
+            key = f"m{len(self.hellos)}"
+            message.metadata.__dict__["_message_id"] = key
+            self.waiting[key] = (self.delays[node], message)
+            self.hellos.append(node)
+            keys.append(key)
+        return keys
+
+    def pull_messages(self, keys: Iterable[str]) -> list[Message]:
+        found = []
+        for key in list(keys):
+            left, message = self.waiting[key]
+            self.waiting[key] = (left - 1, message)
+            if left == 0:
+                name = NAMES[message.metadata.dst_node_id]
+                found.append(Message(records_of(packed({"client": name})), reply_to=message))
+        return found
+
+
+def post(nodes: Nodes) -> FlowerPost:
+    def met(node: int, tree: Mapping[str, Any]) -> str:
+        return str(tree["client"])
+
+    return FlowerPost(nodes, NAMES, packed({"hello": {}}), met)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(flower, "NOTICE_SECONDS", 0.002)
+
+
+def test_connected_sites_are_waited_for_though_a_quorum_is_there() -> None:
+    """Or a run that goes on would leave out those whose answer comes a moment later."""
+    assert post(Nodes(a=0, b=3, c=6)).wait(1, 60) == {"a", "b", "c"}
+
+
+def test_sites_that_are_not_connected_are_not_waited_for() -> None:
+    begin = time.monotonic()
+    assert post(Nodes(a=0, c=2)).wait(2, 60) == {"a", "c"}
+    assert time.monotonic() - begin < 10
+
+
+def test_a_node_that_does_not_say_who_it_is_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower, "GREETING_SECONDS", 0.1)
+    assert post(Nodes(a=0, b=10**9)).wait(1, 60) == {"a"}
+
+
+def test_a_node_whose_answer_got_lost_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower, "HELLO_SECONDS", 0.1)
+    nodes = Nodes(a=10**9)
+    its = post(nodes)
+    assert its.wait(1, 0.05) == set()
+    nodes.delays[0] = 0
+    assert its.wait(1, 60) == {"a"}
+    assert nodes.hellos == [0, 0]
+
+
+def test_a_packet_survives_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    its = post(Nodes(a=0))
+    its.wait(1, 60)
+    answers = dict(its.exchange({"a": packed({"x": 1}), "b": packed({"x": 2})}, 60, "title"))
+    assert {name: answer.tree() for name, answer in answers.items() if not isinstance(answer, str)} == {
+        "a": {"client": "a"}
+    }
+    assert packet_of(records_of(packed({"x": [1, "é"]}))).tree() == {"x": [1, "é"]}
