@@ -29,9 +29,9 @@ def check_equal(deployed: Path, simulated: Path) -> None:
             assert mine[key] == (pytest.approx(other[key]) if isinstance(other[key], float) else other[key]), key
 
 
-def check_models(folder: Path, simulated: Path) -> None:
-    """Each site holds the very model that the simulation has made for it."""
-    for path in sorted((simulated / "models").glob("*/seed0/*.safetensors")):
+def check_models(folder: Path, simulated: Path, algorithm: str = "") -> None:
+    """Each site holds the very model that the simulation has made for it, by all methods or one."""
+    for path in sorted((simulated / "models").glob(f"{algorithm}*/seed0/*.safetensors")):
         own = folder / path.stem / "models" / path.parent.parent.name / "seed0" / path.name
         ours, theirs = load_file(own), load_file(path)
         assert ours.keys() == theirs.keys()
@@ -68,7 +68,7 @@ def check_disturbed(deployed: Path, simulated: Path, sites: Path, algorithm: str
         )
         check_near(mine["server"], other["server"])
     if algorithm != "local":  # all runs have that, and a site keeps one
-        check_models(sites, simulated)
+        check_models(sites, simulated, algorithm)
 
 
 def check_near(ours: Any, theirs: Any) -> None:

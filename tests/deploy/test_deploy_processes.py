@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from coterie.config import parse_config
+from coterie.deploy.certificates import server_identity
 from coterie.deploy.processes import Deployment, free_ports
 from coterie.deploy.writing import Plan, write_federation
 from coterie.errors import CoterieError
@@ -96,13 +97,19 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 @pytest.mark.timeout(240)
 def test_a_federation_of_real_processes(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    folder = written(tmp_path / "f", ["a", "b", "stranger"])
+    folder = written(tmp_path / "f", ["a", "b", "careful", "stranger"])
+    another, _ = server_identity("127.0.0.1")
+    (folder / "sites" / "careful" / "ca.crt").write_bytes(another.public)
     with Deployment(folder) as deployment:
         deployment.start_server()
-        deployment.register(["a", "b"])
+        deployment.register(["a", "b", "careful"])
         for name in deployment.sites:
             deployment.start_site(name)
         deployment.wait_online(["a", "b"])
+        end = time.monotonic() + 60
+        while "CERTIFICATE_VERIFY_FAILED" not in deployment.log("careful").read_text() and time.monotonic() < end:
+            time.sleep(0.2)
+        assert "CERTIFICATE_VERIFY_FAILED" in deployment.log("careful").read_text()  # it does not trust the server
         assert deployment.online() == {"a", "b"}  # nobody comes in without a registered key
         with pytest.raises(CoterieError, match="a was not registered; is it already"):
             deployment.register(["a"])

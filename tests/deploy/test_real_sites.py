@@ -35,13 +35,12 @@ def eight(ward: Ward) -> None:
 
 def unruly(ward: Ward) -> None:
     faults = {
-        "client-00-2": "raise", "client-03-2": "hold", "client-01-3": "nan", "client-02-4": "shape", "after-5": "kill",
-        "before-3": "tell",
+        "client-01-1": "nan", "client-00-2": "raise", "client-02-3": "hold", "before-4": "tell", "after-4": "kill",
     }  # fmt: skip
-    ward.start("unruly", faults, rounds=5, sites={"deadline": 30.0})
-    ward.seen("unruly", "before-3")  # so that client-03 was not waited for
-    ward.fault("unruly", "client-03-2").unlink()
-    ward.seen("unruly", "after-5")
+    ward.start("unruly", faults, rounds=4, sites={"deadline": 25.0})
+    ward.seen("unruly", "before-4")  # so that client-02 was not waited for
+    ward.fault("unruly", "client-02-3").unlink()
+    ward.seen("unruly", "after-4")
     ward.again("unruly", "unruly-again")
     ward.end("unruly", "unruly-again")
     assert ward.deployment.wait_run("unruly", timeout=240) == "finished:failed"
@@ -49,9 +48,9 @@ def unruly(ward: Ward) -> None:
 
 def prepared(ward: Ward) -> None:
     faults = {
-        "before-2": "hold", "client-00-2": "exit", "client-01-2": "hold", "before-4": "hold", "client-02-5": "hold",
+        "before-2": "hold", "client-00-2": "exit", "client-01-2": "hold", "before-3": "hold", "client-02-3": "hold",
     }  # fmt: skip
-    ward.start("broken", faults, rounds=5)
+    ward.start("broken", faults, rounds=4)
     ward.seen("broken", "before-2")
 
 
@@ -62,15 +61,14 @@ def broken(ward: Ward) -> None:
     before = log.read_text().count("SuperNode ID:")
     assert ward.deployment.kill_part("client-01", "flower-supernode") == 1
     ward.fault("broken", "client-01-2").unlink()
-    ward.seen("broken", "before-4")
+    ward.seen("broken", "before-3")
     wait_until(lambda: log.read_text().count("SuperNode ID:") > before, "client-01 comes back")
-    time.sleep(6)  # the server looks from time to time
-    ward.fault("broken", "before-4").unlink()
-    ward.seen("broken", "client-02-5")
+    ward.fault("broken", "before-3").unlink()
+    ward.seen("broken", "client-02-3")
     ward.deployment.kill_superlink()
     time.sleep(1)
     ward.deployment.wait_for_server()
-    ward.fault("broken", "client-02-5").unlink()
+    ward.fault("broken", "client-02-3").unlink()
     ward.end("broken")
 
 
@@ -131,19 +129,17 @@ def test_deployed_equals_simulation(story: Story) -> None:
     ward = story.of(eight)
     expected = ward.simulate("eight", ward.config("eight", algorithms=EIGHT))
     check_equal(ward.runs / "eight", expected)
-    check_models(ward.folder / "sites", expected)
+    for method in EIGHT[1:]:  # every run has the first, and a site keeps the model of the last one
+        check_models(ward.folder / "sites", expected, method)
 
 
-def test_client_code_that_raises_or_sends_nonsense_is_left_out_of_the_round(story: Story) -> None:
+def test_client_code_that_fails_is_left_out_of_the_round(story: Story) -> None:
     ward = story.of(unruly)
     assert ward.reasons("unruly", "client-00") == {2: "RuntimeError in the client's code; its log has the traceback"}
     ((round, reason),) = ward.reasons("unruly", "client-01").items()
-    assert round == 3
+    assert round == 1
     assert "NaN or infinite" in reason
-    ((round, reason),) = ward.reasons("unruly", "client-02").items()
-    assert round == 4
-    assert reason.startswith("its answer dc is models (1,)")
-    ward.check("unruly", rounds=5)
+    ward.check("unruly", rounds=4)
 
 
 def test_what_an_exception_says_stays_at_the_site(story: Story) -> None:
@@ -156,15 +152,15 @@ def test_what_an_exception_says_stays_at_the_site(story: Story) -> None:
 
 def test_a_straggler_is_not_waited_for_and_takes_part_again(story: Story) -> None:
     ward = story.of(unruly)
-    assert ward.reasons("unruly", "client-03") == {2: "it did not answer within 30 s"}
+    assert ward.reasons("unruly", "client-02") == {3: "it did not answer within 25 s"}
 
 
 def test_a_run_whose_server_was_killed_is_continued(story: Story) -> None:
     """No client is missing in its last round, which was played twice."""
     ward = story.of(unruly)
     assert "going on with the run" in ward.deployment.log("unruly-again").read_text()
-    assert 5 not in set(ward.failures("unruly")["round"])
-    ward.check("unruly", rounds=5)
+    assert 4 not in set(ward.failures("unruly")["round"])
+    ward.check("unruly", rounds=4)
 
 
 def test_client_code_that_ends_its_process_is_left_out_of_the_round(story: Story) -> None:
@@ -174,18 +170,15 @@ def test_client_code_that_ends_its_process_is_left_out_of_the_round(story: Story
 
 def test_a_site_that_was_killed_comes_back_with_its_state(story: Story) -> None:
     ward = story.of(broken)
-    assert ward.reasons("broken", "client-01") == {
-        2: "it left before it had answered",
-        3: "it was not connected",
-    }
-    ward.check("broken", rounds=5)
+    assert ward.reasons("broken", "client-01") == {2: "it left before it had answered"}
+    ward.check("broken", rounds=4)
 
 
 def test_a_run_outlives_its_superlink(story: Story) -> None:
+    """Nobody is missing in the round in which it was killed."""
     ward = story.of(broken)
-    assert set(ward.failures("broken")["client"]) == {"client-00", "client-01"}
-    assert 5 not in set(ward.failures("broken")["round"])
-    ward.check("broken", rounds=5)
+    assert set(ward.failures("broken")["round"]) == {2}
+    ward.check("broken", rounds=4)
 
 
 def test_flowers_simulation_equals_simulation(story: Story) -> None:

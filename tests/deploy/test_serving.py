@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import faulty
 import pandas as pd
 import pytest
 import yaml
-from comparing import check_equal, check_models
+from comparing import check_disturbed, check_equal, check_models
 
 import coterie
 from coterie.config import parse_config
@@ -179,6 +181,34 @@ def test_sites_that_leave_stop_the_run_which_goes_on_when_they_are_back(simulate
         experiment.run_or_resume(tmp_path / "run", None)
     deployed(folder)[0].run_or_resume(tmp_path / "run", None)
     check_equal(tmp_path / "run", simulated)
+
+
+NONSENSE = {
+    "raise": "RuntimeError in the client's code; its log has the traceback",
+    "nan": "NaN or infinite",
+    "shape": "its answer dc is models \\(1,\\) of",
+}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_a_site_that_sends_nonsense_is_named_and_the_others_go_on(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = {"policy": {"algorithms": ["built-in", "faulty:Faulty"]}}
+    folder = placed(tmp_path / "sites", **dict.fromkeys(SITES, policy))
+    fault = tmp_path / "faults" / "nonsense" / "client-01-2"
+    fault.parent.mkdir(parents=True)
+    fault.write_text(kind)
+    changes: dict[str, Any] = {"algorithms": [{"name": "faulty:Faulty", "variant": "nonsense"}], "report": "last"}
+    experiment, _ = deployed(folder, **changes)
+    with monkeypatch.context() as patch:
+        patch.setenv(faulty.FOLDER, str(tmp_path / "faults"))
+        experiment.run_or_resume(tmp_path / "run", None)
+    (failure,) = pd.read_csv(tmp_path / "run" / "failures.csv").itertuples()
+    assert (failure.client, failure.round) == ("client-01", 2)
+    assert re.search(NONSENSE[kind], failure.reason)
+    coterie.run({**EXPERIMENT, **changes, "absent": {2: ["client-01"]}}, output=tmp_path / "simulated")
+    check_disturbed(tmp_path / "run", tmp_path / "simulated", folder, "faulty")
 
 
 POLICIES = {

@@ -22,7 +22,7 @@ from coterie.federation import build_federation
 from coterie.federation.schema import Schema
 from coterie.yamltext import write_yaml
 
-SITES = ("client-00", "client-01", "client-02", "client-03")
+SITES = ("client-00", "client-01", "client-02")
 COMMON: dict[str, Any] = {
     "federation": {
         "source": "digits",
@@ -54,7 +54,7 @@ def wait_until(ready: Callable[[], bool], what: str, seconds: float = PATIENCE) 
 
 
 class Ward:
-    """Four sites and their server as processes, which are ended with it."""
+    """Three sites and their server as processes, which are ended with it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.faults = folder / "federation", folder / "faults"

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
 from coterie.engines import flower
-from coterie.engines.flower import FlowerPost, packet_of, records_of
-from coterie.engines.wire import packed
+from coterie.engines.flower import FlowerPost, records_of
+from coterie.engines.wire import Packet, packed
 
 NAMES = ("a", "b", "c")
 
@@ -27,6 +27,7 @@ class Nodes:
         self.delays = {NAMES.index(name): delay for name, delay in delays.items()}
         self.waiting: dict[str, tuple[int, Message]] = {}
         self.hellos: list[int] = []
+        self.failing: set[int] = set()
 
     def get_node_ids(self) -> list[int]:
         return list(self.delays)
@@ -49,7 +50,9 @@ class Nodes:
             self.waiting[key] = (left - 1, message)
             if left == 0:
                 name = NAMES[message.metadata.dst_node_id]
-                found.append(Message(records_of(packed({"client": name})), reply_to=message))
+                failed = message.metadata.dst_node_id in self.failing
+                content = Error(2, "secret") if failed else records_of(packed({"client": name}))
+                found.append(Message(content, reply_to=message))
         return found
 
 
@@ -94,11 +97,17 @@ def test_a_node_whose_answer_got_lost_is_asked_again(monkeypatch: pytest.MonkeyP
     assert nodes.hellos == [0, 0]
 
 
-def test_a_packet_survives_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    its = post(Nodes(a=0))
-    its.wait(1, 60)
-    answers = dict(its.exchange({"a": packed({"x": 1}), "b": packed({"x": 2})}, 60, "title"))
-    assert {name: answer.tree() for name, answer in answers.items() if not isinstance(answer, str)} == {
-        "a": {"client": "a"}
-    }
-    assert packet_of(records_of(packed({"x": [1, "é"]}))).tree() == {"x": [1, "é"]}
+def test_answers_come_with_their_names_and_each_is_told_once() -> None:
+    nodes = Nodes(a=0, b=1, c=2)
+    its = post(nodes)
+    its.wait(3, 60)
+    told: list[tuple[list[str], int]] = []
+    its.watch = lambda title, answered, asked: told.append((list(answered), asked))
+    nodes.delays = {0: 1, 1: 10**9, 2: 0}
+    nodes.failing = {2}
+    answers = dict(its.exchange({name: packed({"x": 1}) for name in NAMES}, 0.5, "title"))
+    assert answers.keys() == {"a", "c"}
+    assert isinstance(answers["a"], Packet)
+    assert answers["a"].tree() == {"client": "a"}
+    assert answers["c"] == "its client app failed; its log has the traceback"
+    assert told == [([], 3), (["a"], 3)]

@@ -160,9 +160,9 @@ class FlowerPost:
                     else:
                         yield name, packet_of(message.content)
                         answered.append(name)
+                        self.watch(title, answered, len(packets))
                 except Malformed as error:
                     yield name, str(error)
-                self.watch(title, answered, len(packets))
             if waiting:
                 self._notice()
                 time.sleep(POLL_SECONDS)

@@ -17,7 +17,6 @@ from typing import IO, Any, NoReturn
 
 from coterie.errors import CoterieError
 
-
 LATER = ("pandas", "scipy.io", "sklearn.datasets")
 """What sources of data import only when they are used, though it takes seconds."""
 

@@ -7,6 +7,19 @@ output="${1:-$PWD/runs/$(date +%Y%m%d-%H%M%S)}"
 experiment="${2:-$PWD/experiment.yaml}"
 case "$output" in /*) ;; *) output="$OLDPWD/$output" ;; esac
 case "$experiment" in /*) ;; *) experiment="$OLDPWD/$experiment" ;; esac
-flwr run ../app coterie --stream -c "experiment=\"$experiment\" output=\"$output\""
+export PYTHONUNBUFFERED=1
+said="$(mktemp)"
+trap 'rm -f "$said"' EXIT
+flwr run ../app coterie --stream -c "experiment=\"$experiment\" output=\"$output\"" 2>&1 | tee "$said"
+run="$(sed -n 's/.*started run \([0-9][0-9]*\).*/\1/p' "$said")"
+# Where only the connection was lost, the run goes on.
+away=0
+while [ -n "$run" ] && [ ! -f "$output/summary.json" ] && [ "$away" -lt 12 ]; do
+  case "$(flwr list coterie --run-id "$run" --format json 2> /dev/null)" in
+    *'"finished:'*) break ;;
+    *'"success": true'*) away=0; flwr log "$run" coterie --stream ;;
+    *) away=$((away + 1)); echo "the server does not answer; trying again" >&2; sleep 5 ;;
+  esac
+done
 # Flower ends well even where the run did not.
 [ -f "$output/summary.json" ] || { echo "the run has not reached its end: $output has no summary.json" >&2; exit 1; }
