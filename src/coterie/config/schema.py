@@ -222,6 +222,13 @@ class NewcomersConfig(Section):
         return None if training is None else training.model_dump(exclude_unset=True)
 
 
+def _rounds(value: Any) -> Any:
+    """Rounds as numbers: JSON, in which a site is told the experiment, has only texts for keys."""
+    if not isinstance(value, Mapping):
+        return value
+    return {int(key) if isinstance(key, str) and key.isdecimal() else key: names for key, names in value.items()}
+
+
 class PrivacyConfig(Section):
     """What becomes of everything that a client sends: its change is clipped, and noise added where ``noise`` is set.
 
@@ -370,7 +377,7 @@ class Config(Section):
     report: Literal["best_val", "last", "best_test"] = "best_val"
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
     targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
-    absent: dict[PositiveInt, list[str]] = {}
+    absent: Annotated[dict[PositiveInt, list[str]], BeforeValidator(_rounds)] = {}
     newcomers: NewcomersConfig | None = None
     tune: TuneConfig | None = None
     checkpoint_every: PositiveInt = 50

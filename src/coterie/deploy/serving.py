@@ -141,16 +141,12 @@ def serve(grid: Grid, run_config: Mapping[str, Any]) -> None:
     def posting(roster: Roster, hello: Packet) -> Post:
         return FlowerPost(grid, roster.names, hello, roster.meet, _watch)
 
-    try:
-        experiment = Deployed(
-            read_config(str(run_config.get("experiment") or "experiment.yaml")),
-            posting,
-            bind=not run_config.get("sites-folder"),
-        )
-        result = experiment.run_or_resume(Path(str(run_config.get("output") or "run")), console)
-    except CoterieError as error:
-        logger.error("%s", error)
-        raise
+    experiment = Deployed(
+        read_config(str(run_config.get("experiment") or "experiment.yaml")),
+        posting,
+        bind=not run_config.get("sites-folder"),
+    )
+    result = experiment.run_or_resume(Path(str(run_config.get("output") or "run")), console)
     console.print(result.table())
     for remark in result.remarks:
         console.print(remark, highlight=False, soft_wrap=True, markup=False)
