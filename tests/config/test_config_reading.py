@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def test_every_kind_of_key_survives_writing() -> None:
     assert again.training_of(again.algorithms[1]).lr == 0.1
     assert again.training_of(again.algorithms[1]).schedule == config.training.schedule
     assert again.absent == {3: ["client-1"]}
+    assert parse_config(json.loads(json.dumps(config.as_dict()))) == config
 
 
 def test_an_entry_changes_only_the_training_keys_that_it_states() -> None:

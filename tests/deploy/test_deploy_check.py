@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
-from site_examples import PATIENTS, patients, patients_site
+from site_examples import PATIENTS, patients, patients_site, site
 from typer.testing import CliRunner
 
 from coterie.cli import app
+from coterie.deploy.data import site_federation
 from coterie.deploy.schema import write_schema
+from coterie.errors import CoterieError
 
 
 def coterie(*words: str | Path) -> Result:
@@ -28,9 +31,9 @@ def test_help_names_the_commands() -> None:
 
 
 def test_a_site_that_is_ready(tmp_path: Path) -> None:
-    site = patients_site(tmp_path)
-    write_schema(site.schema_path, PATIENTS)
-    result = coterie("check", site.path)
+    made = patients_site(tmp_path)
+    write_schema(made.schema_path, PATIENTS)
+    result = coterie("check", made.path)
     assert result.exit_code == 0, result.output
     assert "a: 30 train, 10 validation, 10 test examples" in result.output
     assert "Ready." in result.output
@@ -44,23 +47,23 @@ def test_without_a_schema_nothing_is_compared(tmp_path: Path) -> None:
 
 def test_every_difference_is_a_sentence_and_the_code_is_2(tmp_path: Path) -> None:
     table = patients().drop(columns="sex").assign(extra=1)
-    site = patients_site(tmp_path, table)
-    write_schema(site.schema_path, PATIENTS)
-    result = coterie("check", site.path)
+    made = patients_site(tmp_path, table)
+    write_schema(made.schema_path, PATIENTS)
+    result = coterie("check", made.path)
     assert result.exit_code == 2
     assert result.output.splitlines() == [
         "differs: The column 'sex' is missing.",
         "differs: The column 'extra' is not in the schema: list the features that are, or remove it.",
         "2 to change.",
     ]
-    report = json.loads(coterie("check", site.path, "--json").stdout)
+    report = json.loads(coterie("check", made.path, "--json").stdout)
     assert (report["client"], report["sizes"], len(report["differences"])) == ("a", {}, 2)
 
 
 def test_what_cannot_be_read_is_a_difference_too(tmp_path: Path) -> None:
-    site = patients_site(tmp_path)
+    made = patients_site(tmp_path)
     (tmp_path / "patients.csv").unlink()
-    result = coterie("check", site.path)
+    result = coterie("check", made.path)
     assert result.exit_code == 2
     assert f"there is no table {tmp_path / 'patients.csv'}." in result.output
 
@@ -74,16 +77,54 @@ def test_a_file_that_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    site = patients_site(tmp_path)
-    write_schema(site.schema_path, PATIENTS)
+    made = patients_site(tmp_path)
+    write_schema(made.schema_path, PATIENTS)
     (tmp_path / "state").write_text("a file, not a folder")
-    result = coterie("check", site.path)
+    result = coterie("check", made.path)
     assert result.exit_code == 2
     assert "cannot be written (File exists)" in result.output
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_state_folder_without_permission(tmp_path: Path) -> None:
-    site = patients_site(tmp_path)
+    made = patients_site(tmp_path)
     (tmp_path / "state").mkdir(mode=0o500)
-    assert "Permission denied" in coterie("check", site.path).output
+    assert "Permission denied" in coterie("check", made.path).output
+
+
+def test_a_site_that_says_otherwise_than_the_schema(tmp_path: Path) -> None:
+    made = patients_site(tmp_path, target="sex", task="regression")
+    write_schema(made.schema_path, PATIENTS)
+    assert coterie("check", made.path).output.splitlines()[:2] == [
+        "differs: data.target is sex in site.yaml, but state in the schema: leave it out.",
+        "differs: data.task is regression in site.yaml, but classification in the schema: leave it out.",
+    ]
+    with pytest.raises(CoterieError, match=r"data\.target is sex"):
+        site_federation(made, seed=0, schema=PATIENTS)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"policy": {"smallest_examples": 31}}, "policy.smallest_examples does not allow a site with so few"),
+        ({"policy": {"algoritms": ["local"]}}, "policy: unknown key algoritms: did you mean algorithms?"),
+        ({"policy": {"clip": -1.0}}, "policy: clip must be greater than 0, not -1.0."),
+        ({"log": "."}, "is a folder: name a file."),
+    ],
+)
+def test_what_would_keep_a_site_from_answering_differs(tmp_path: Path, more: Any, sentence: str) -> None:
+    patients_site(tmp_path)
+    made = site(tmp_path, {"table": "patients.csv"}, **more)
+    write_schema(made.schema_path, PATIENTS)
+    result = coterie("check", made.path)
+    assert result.exit_code == 2
+    assert sentence in result.output
+    assert "1 to change." in result.output
+
+
+def test_a_budget_that_allows_no_answer_differs(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    patients_site(tmp_path)
+    policy = {"clip": 1.0, "noise": 2.0, "epsilon": 1.0}  # the first answer spends 4.38
+    write_schema(site(tmp_path, {"table": "patients.csv"}, policy=policy).schema_path, PATIENTS)
+    assert "policy.epsilon does not allow a single further answer" in coterie("check", tmp_path / "site.yaml").output

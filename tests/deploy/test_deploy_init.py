@@ -129,7 +129,7 @@ def test_nothing_of_the_server_is_in_a_sites_folder(federation: Path) -> None:
 
 def test_scripts_are_valid_and_nothing_is_left_to_fill_in(federation: Path) -> None:
     scripts = list(federation.rglob("*.sh"))
-    assert len(scripts) == 4 + len(NAMES)
+    assert len(scripts) == 5 + len(NAMES)
     for script in scripts:
         subprocess.run(["bash", "-n", script], check=True)
     for path in federation.rglob("*"):
@@ -229,3 +229,38 @@ def test_the_demonstration_takes_the_data_that_are_there(tmp_path: Path) -> None
     config = demo_config(tmp_path)
     assert config.federation.source == "digits"
     assert build_federation(config.federation, seed=0).k == 4
+
+
+SITES = "name: wards\nfederation: {source: sites}\nmodel: {name: mlp, hidden: [8]}\n"
+
+
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_an_experiment_whose_data_are_at_the_sites(tmp_path: Path) -> None:
+    (tmp_path / "wards.yaml").write_text(SITES)
+    words = [tmp_path / "f", "-c", tmp_path / "wards.yaml"]
+    assert error_of(coterie("init", *words)).endswith("do not say: federation.source is sites")
+    result = coterie("init", *words, "--sites", "a,b")
+    assert result.exit_code == 0, result.output
+    assert "give one: --schema FILE" in result.stderr
+    tree = yaml.safe_load((tmp_path / "f" / "server" / "experiment.yaml").read_text())
+    assert parse_config(tree).sites is not None
+    assert tree["federation"] == {
+        "source": "sites", "partition": {"rule": "natural", "min_examples": 10}, "normalise": "none",
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::coterie.errors.CoterieWarning")
+def test_the_experiment_may_name_its_sites(tmp_path: Path) -> None:
+    (tmp_path / "wards.yaml").write_text(SITES + "sites: {names: [north, south], deadline: 60}\n")
+    assert coterie("init", tmp_path / "f", "-c", tmp_path / "wards.yaml").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "f" / "sites").iterdir()) == ["north", "south"]
+
+
+def test_scripts_say_where_flower_is_missing(federation: Path) -> None:
+    for name in ("register", "status", "run", "flower"):
+        done = subprocess.run(
+            ["bash", federation / "server" / f"{name}.sh"],
+            env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr.startswith("flwr is not there: pip install 'coterie[flower]'"), done.stderr

@@ -233,6 +233,51 @@ def test_a_site_whose_policy_forbids_something_is_named_and_the_others_go_on(kin
     assert set(last.loc[last["value"].notna(), "client"]) >= {"client-00", "client-02"}
 
 
+def test_a_run_that_all_sites_refuse_says_why(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites", **{name: {"policy": {"algorithms": "ditto"}} for name in SITES})
+    with pytest.raises(SitesLost, match=r"\(client-00: policy.algorithms does not allow local; client-01: policy"):
+        deployed(folder, algorithms=["local"])[0].run_or_resume(tmp_path / "run", None)
+
+
+def test_sites_understand_an_experiment_with_absences(tmp_path: Path) -> None:
+    experiment, _ = deployed(placed(tmp_path / "sites"), algorithms=["local"], absent={2: ["client-01"]})
+    experiment.run_or_resume(tmp_path / "run", None)
+    assert pd.read_csv(tmp_path / "run" / "failures.csv").empty
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_model_of_ones_own_needs_the_sites_permission(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wardnets.py").write_text(
+        "from torch import nn\n"
+        "def net(feature_shape, classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    allowing = {name: {"policy": {"models": ["built-in", "wardnets:net"]}} for name in SITES}
+    folder = placed(tmp_path / "sites", **(allowing if named else {}))
+    experiment, couriers = deployed(folder, rounds=1, algorithms=["local"], model="wardnets:net")
+    if named:
+        experiment.run_or_resume(tmp_path / "run", None)
+        return
+    with pytest.raises(CoterieError, match="did not come"):
+        experiment.run_or_resume(tmp_path / "run", None)
+    assert couriers.troubles[0] == "client-00 cannot take part: policy.models does not allow wardnets:net"
+
+
+def test_a_model_that_the_policy_does_not_name_is_never_imported(tmp_path: Path) -> None:
+    (tmp_path / "foreign.py").write_text("raise SystemExit('imported')")
+    experiment, couriers = deployed(placed(tmp_path / "sites"))
+    for model in ("foreign:net", {"name": "foreign:net", "hidden": [3]}):
+        order = {
+            "format": 1, "run": "r", "job": ["local", "", 0], "config": {**experiment.told, "model": model},
+            "client": "client-00", "number": 0, "roster": 3, "exchange": "000001-ab-00001", "round": 1, "base": None,
+            "evaluate": None, "call": {"method": "local_update", "payload": {}}, "best": None, "last": False,
+        }  # fmt: skip
+        reply = couriers.taken("client-00", Packet(json.dumps(order))).tree()
+        assert reply["trouble"] == ["refused", "policy.models does not allow foreign:net"]
+
+
 def test_a_method_that_the_policy_does_not_name_is_never_imported(tmp_path: Path) -> None:
     (tmp_path / "foreign.py").write_text("raise SystemExit('imported')")
     folder = placed(tmp_path / "sites")

@@ -141,6 +141,8 @@ def test_a_schema_is_written_and_read_again(tmp_path: Path) -> None:
         ("classes: 2\nshape: [3]\nlabels: [a]", "there are 2 classes: list so many different labels"),
         ("classes: 2\nfeatures: [{name: a, kind: category}]", "the category a needs values"),
         ("classes: 2\nfeatures: [{name: a}, {name: a}]", "list each feature once"),
+        ("classes: 2\nshape: [3]\nlabels: [no, yes]", "labels: put yes, no, true and false into quotes"),
+        ("classes: 2\nfeatures: [{name: a, kind: category, values: [on, off]}]", "features[0].values: put yes, no"),
         ("classes: 2\nfeatures: [{name: a, std: 0.0}]", "features[0].std must be greater than 0, not 0.0"),
     ],
 )
@@ -188,9 +190,31 @@ def test_the_kind_of_target() -> None:
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [("a,a\n1,2\n", "has the column 'a' twice"), ("a,b\n", "has no rows"), ("", "cannot be read as a table")],
+    [
+        ("a,a\n1,2\n", "has the column 'a' twice"),
+        ("a,b\n", "has no rows"),
+        ("", "cannot be read as a table: it is empty"),
+        ("a,b\n1,2\n3,4,5\n", "it has more cells than before in line 3"),
+        ('a,b\n1,2\n"3,4\n', "a quotation mark is never closed in line 3"),
+    ],
 )
 def test_files_that_are_no_tables(tmp_path: Path, content: str, sentence: str) -> None:
     (tmp_path / "t.csv").write_text(content)
     with pytest.raises(CoterieError, match=sentence):
         read_frame(tmp_path / "t.csv")
+
+
+def test_a_table_in_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("âge\n1\n".encode("latin-1"))
+    with pytest.raises(CoterieError, match=r"it is not UTF-8 text; save it as CSV in UTF-8, or as \.parquet\.$"):
+        read_frame(tmp_path / "t.csv")
+
+
+def test_a_table_without_a_header_or_with_semicolons_is_one_sentence() -> None:
+    table = patients()
+    merged = pd.DataFrame({";".join(table.columns): ["57;f;120;sick"] * 20})
+    headless = table.set_axis(["57", "f", "120", "sick"], axis=1)
+    for wrong in (merged, headless):
+        assert of_table(wrong) == [
+            "The table has no column of the schema: its first row must name the columns, with commas between them."
+        ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -13,6 +13,10 @@ from rich.markup import escape
 from coterie.cli.arguments import AsJson, DataDir, Debug, Overrides, Quiet
 from coterie.cli.printing import friendly, print_json, standard_output
 from coterie.errors import CoterieError, CoterieWarning
+
+if TYPE_CHECKING:
+    from coterie.config import Config
+    from coterie.federation import Federation
 
 deploy = typer.Typer(
     name="deploy",
@@ -31,7 +35,8 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the federation.")],
     config: Annotated[str, typer.Option("--config", "-c", metavar="CONFIG|PRESET", help="The experiment to run.")],
     sites: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Names of the sites; default: the experiment's own clients.")
+        str | None,
+        typer.Option(metavar="A,B,C", help="Names of the sites; default: sites.names, else the experiment's clients."),
     ] = None,
     address: Annotated[
         str, typer.Option(help="Host name or IP address by which sites reach the server.")
@@ -58,6 +63,7 @@ def init(
         from coterie.deploy.writing import Plan, write_federation
         from coterie.experiment import read_config
         from coterie.federation import build_federation
+        from coterie.federation.datasets.sites import AT_SITES
 
         settled = read_config(config, overrides or [])
         federation, reason = None, ""
@@ -65,14 +71,15 @@ def init(
             federation = build_federation(settled.federation, seed=settled.seeds[0], data_dir=data_dir)
         except CoterieError as error:
             reason = str(error)
-        if sites is None and federation is None:
-            raise CoterieError(f"--sites is missing, and the experiment's own data do not say: {reason}")
-        names = list(federation.names) if sites is None and federation is not None else _names(sites or "")
+        if settled.federation.source == AT_SITES:
+            reason = f"federation.source is {AT_SITES}"
+        names = _names(sites, settled, federation, reason)
         wanted = (
             read_schema(schema) if schema is not None else Schema.of(federation) if federation is not None else None
         )
         if wanted is None:
-            warnings.warn(f"No schema is written, so sites check less: {reason}", CoterieWarning, stacklevel=1)
+            hint = "; give one: --schema FILE" if settled.federation.source == AT_SITES else ""
+            warnings.warn(f"No schema is written, so sites check less: {reason}{hint}", CoterieWarning, stacklevel=1)
         plan = Plan(settled, names, address, port, wanted, federation, data_dir)
         write_federation(folder, plan, overwrite=overwrite)
         console.print(
@@ -166,5 +173,12 @@ def demo(
         )
 
 
-def _names(sites: str) -> list[str]:
-    return [name.strip() for name in sites.split(",") if name.strip()]
+def _names(sites: str | None, config: Config, federation: Federation | None, reason: str) -> list[str]:
+    """The names on the command line, else those of the experiment, else its clients."""
+    if sites is not None:
+        return [name.strip() for name in sites.split(",") if name.strip()]
+    if config.sites is not None:
+        return list(config.sites.names)
+    if federation is None:
+        raise CoterieError(f"--sites is missing, and the experiment's own data do not say: {reason}")
+    return list(federation.names)

@@ -21,6 +21,7 @@ EXPECTED = {
     "float": "a number",
     "bool": "true or false",
     "string": "text",
+    "path": "a file name",
     "list": "a list",
     "tuple": "a list",
     "dict": "a mapping of keys to values",

@@ -222,6 +222,24 @@ class NewcomersConfig(Section):
         return None if training is None else training.model_dump(exclude_unset=True)
 
 
+def _rounds(value: Any) -> Any:
+    """Rounds as numbers: JSON, in which a site is told the experiment, has only texts for keys."""
+    if not isinstance(value, Mapping):
+        return value
+    return {int(key) if isinstance(key, str) and key.isdecimal() else key: names for key, names in value.items()}
+
+
+class PrivacyConfig(Section):
+    """What becomes of everything that a client sends: its change is clipped, and noise added where ``noise`` is set.
+
+    At real sites that is each site's own affair, see its ``policy``.
+    """
+
+    clip: Annotated[float, Field(gt=0, le=1e30)]
+    noise: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+
+
 class RayConfig(Section):
     """The cluster of ``engine: ray``.
 
@@ -359,7 +377,7 @@ class Config(Section):
     report: Literal["best_val", "last", "best_test"] = "best_val"
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
     targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
-    absent: dict[PositiveInt, list[str]] = {}
+    absent: Annotated[dict[PositiveInt, list[str]], BeforeValidator(_rounds)] = {}
     newcomers: NewcomersConfig | None = None
     tune: TuneConfig | None = None
     checkpoint_every: PositiveInt = 50
@@ -370,6 +388,7 @@ class Config(Section):
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
     engine: Literal["simulation", "ray", "flower"] = "simulation"
+    privacy: PrivacyConfig | None = None
     ray: RayConfig | None = None
     sites: SitesConfig | None = None
     executor: Literal["auto", "fastest", "stacked", "vmap", "loop"] = "auto"

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.deploy.data import divided, listed_features, sizes_of
+from coterie.deploy.data import divided, site_differences, sizes_of
 from coterie.deploy.reading import read_data
-from coterie.deploy.schema import differences, read_schema
+from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
 from coterie.errors import CoterieError
+from coterie.privacy import Gate, Policy
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,39 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
     found: list[str] = []
     sizes: Mapping[str, int] = {}
     schema = read_schema(site.schema_path) if site.schema_path.exists() else None
+    policy = None
     try:
-        policy_of(site)
+        policy = policy_of(site)
     except CoterieError as error:
         found.append(str(error))
     try:
         data = read_data(site, seed=seed, schema=schema)
-        of_data = [] if schema is None else differences(schema, data, listed_features(site))
+        of_data = [] if schema is None else site_differences(site, schema, data)
         found += of_data
         if not of_data:
             sizes = sizes_of(divided(site, data, seed=seed, schema=schema))
+            if policy is not None:
+                policy.check_examples(sizes["train"])
     except CoterieError as error:
         found.append(str(error))
+    if policy is not None:
+        found += _of_account(policy, site.state)
     for folder in dict.fromkeys([site.state, site.log_file.parent]):
         if (reason := _not_writable(folder)) is not None:
             found.append(f"The folder {folder} cannot be written ({reason}): change its owner, or name another one.")
+    if site.log_file.is_dir():
+        found.append(f"The log {site.log_file} is a folder: name a file.")
     return Report(site.client, sizes, found, schema is not None)
+
+
+def _of_account(policy: Policy, state: Path) -> list[str]:
+    """Why no answer can be noised, or none may leave any more."""
+    try:
+        accountant = Gate(policy, state).accountant
+        spent = accountant is not None and policy.epsilon is not None and accountant.epsilon(more=1) > policy.epsilon
+    except CoterieError as error:
+        return [str(error)]
+    return ["policy.epsilon does not allow a single further answer: raise it, or policy.noise."] if spent else []
 
 
 def _not_writable(folder: Path) -> str | None:

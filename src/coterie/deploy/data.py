@@ -51,10 +51,21 @@ def site_federation(site: SiteFile, *, seed: int, schema: Schema | None) -> Fede
         The data cannot be read, or differ from the schema: the message says how.
     """
     found = read_data(site, seed=seed, schema=schema)
-    if schema is not None and (sentences := differences(schema, found, listed_features(site))):
+    if schema is not None and (sentences := site_differences(site, schema, found)):
         more = f" And {len(sentences) - 1} more: coterie deploy check {site.path}" if len(sentences) > 1 else ""
         raise CoterieError(f"{site.path}: {sentences[0]}{more}")
     return divided(site, found, seed=seed, schema=schema)
+
+
+def site_differences(site: SiteFile, schema: Schema, found: Found) -> list[str]:
+    """What has to change before a site's file and its data fit the schema, see `differences`."""
+    said = []
+    if isinstance(site.data, TableData):
+        for key, its in (("target", schema.target), ("task", schema.task)):
+            own = getattr(site.data, key)
+            if own is not None and its is not None and own != its:
+                said.append(f"data.{key} is {own} in {site.path.name}, but {its} in the schema: leave it out.")
+    return said + differences(schema, found, listed_features(site))
 
 
 def listed_features(site: SiteFile) -> Sequence[str] | None:
@@ -121,9 +132,10 @@ def split_rows(strata: Rows, sizes: Sizes, *, seed: int, client: str) -> dict[st
     try:
         counts = np.array([split_counts(client, len(strata), sizes)])
     except CoterieError as error:
+        held = "1 example" if len(strata) == 1 else f"{len(strata)} examples"
         raise CoterieError(
-            f"{client} has {len(strata)} examples, too few for validation: {sizes.validation}, test: {sizes.test} and "
-            "at least 1 to train on."
+            f"{client} has {held}, too few for validation: {sizes.validation}, test: {sizes.test} and at least 1 to "
+            "train on."
         ) from error
     key = int(client_keys(seed, [client], 0, "split")[0])
     order = np.random.Generator(np.random.Philox(key)).permutation(len(strata))

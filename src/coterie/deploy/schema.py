@@ -84,6 +84,9 @@ def _of_table(schema: Schema, table: pd.DataFrame, listed: Sequence[str] | None)
         return
     wanted = [feature.name for feature in schema.features]
     columns = [name for name in table.columns if listed is None or name in listed or name == schema.target]
+    if not set(table.columns) & {*wanted, schema.target}:
+        yield "The table has no column of the schema: its first row must name the columns, with commas between them."
+        return
     for name in wanted:
         if name not in columns:
             left = "is not among the features that the site lists" if name in table.columns else "is missing"

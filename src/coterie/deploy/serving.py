@@ -56,6 +56,10 @@ class Deployed(Experiment):
             raise CoterieError("the experiment has no section sites: coterie deploy init writes one")
         if config.newcomers is not None and config.newcomers.clients is not None:
             raise CoterieError("newcomers.clients holds out clients, which is for simulations: remove it")
+        if config.privacy is not None:
+            raise CoterieError(
+                "privacy is each site's own affair: remove it, and let the sites set policy in site.yaml"
+            )
         self.sites: SitesConfig = config.sites
         self.told = config.as_dict()  # as it was written: how a site executes is its own affair
         settled = {"engine": "flower", "device": "cpu", "save_models": False, "checkpoint_every": 1, "processes": 1}
@@ -137,16 +141,12 @@ def serve(grid: Grid, run_config: Mapping[str, Any]) -> None:
     def posting(roster: Roster, hello: Packet) -> Post:
         return FlowerPost(grid, roster.names, hello, roster.meet, _watch)
 
-    try:
-        experiment = Deployed(
-            read_config(str(run_config.get("experiment") or "experiment.yaml")),
-            posting,
-            bind=not run_config.get("sites-folder"),
-        )
-        result = experiment.run_or_resume(Path(str(run_config.get("output") or "run")), console)
-    except CoterieError as error:
-        logger.error("%s", error)
-        raise
+    experiment = Deployed(
+        read_config(str(run_config.get("experiment") or "experiment.yaml")),
+        posting,
+        bind=not run_config.get("sites-folder"),
+    )
+    result = experiment.run_or_resume(Path(str(run_config.get("output") or "run")), console)
     console.print(result.table())
     for remark in result.remarks:
         console.print(remark, highlight=False, soft_wrap=True, markup=False)

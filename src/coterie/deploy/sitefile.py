@@ -125,5 +125,5 @@ def policy_of(site: SiteFile) -> Policy:
     try:
         return Policy.model_validate(tree)
     except ValidationError as error:
-        key, sentence = explain(error, tree, Policy)
-        raise CoterieError(f"{site.path}: policy{f'.{key}' if key else ''}: {sentence}") from error
+        _, sentence = explain(error, tree, Policy)
+        raise CoterieError(f"{site.path}: policy: {sentence}{'' if sentence.endswith('?') else '.'}") from error

@@ -93,6 +93,7 @@ class LocalSite:
         return Outpost(self.site.client, self.site.state, self.build, self.gate, self.keep).answer(packet)
 
     def _cards(self, hello: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_model(hello["config"])
         cards = {}
         for seed in hello["seeds"]:
             federation = self.federation(_drawn(hello["config"], int(seed)))
@@ -110,7 +111,7 @@ class LocalSite:
         Raises
         ------
         Refused
-            The policy does not allow the method; its code was not looked for.
+            The policy does not allow the method or the model; their code was not looked for.
         CoterieError
             The configuration is wrong, or the data are not in order.
         """
@@ -130,7 +131,8 @@ class LocalSite:
         )
 
     def _config(self, order: Order) -> Config:
-        """The experiment, once the policy has allowed every method of it that might be meant."""
+        """The experiment, once the policy has allowed its model, and every method of it that might be meant."""
+        self._check_model(order.config)
         entries: Any = order.config.get("algorithms")
         if not isinstance(entries, list):
             raise Malformed("a message has a configuration without methods")
@@ -141,6 +143,13 @@ class LocalSite:
         config = parse_config(dict(order.config), where="the message's configuration")
         config = config.model_copy(update={"device": self.site.device})
         return config.model_copy(update={"device": resolve_device(config)})
+
+    def _check_model(self, config: Mapping[str, Any]) -> None:
+        """Ask the policy before anything is imported."""
+        entry = config.get("model", {})
+        name = entry.get("name") if isinstance(entry, Mapping) else entry
+        if isinstance(name, str):
+            self.policy.check_model(name)
 
     def keep(self, order: Order, round: int, predictor: Predictor) -> None:
         """Put the site's own model where others find it: ``models/`` beside the state."""

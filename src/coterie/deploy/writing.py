@@ -98,7 +98,9 @@ def write_federation(folder: Path, plan: Plan, *, overwrite: bool = False) -> No
         _write_server(folder / "server", plan, authority, server, keys)
         for position, name in enumerate(plan.sites):
             _write_site(folder / "sites" / name, plan, name, position, authority, keys[name])
-        values = {"count": len(plan.sites), "names": ", ".join(plan.sites), "experiment": plan.config.name}
+        proxied = "" if plan.address in LOOPBACK else ", which\n`server/nginx.conf` sees to"
+        names = ", ".join(plan.sites)
+        values = {"count": len(plan.sites), "names": names, "experiment": plan.config.name, "proxied": proxied}
         _write(folder / "README.md", "federation.md", plan, **values)
     except OSError as error:
         raise CoterieError(f"{error.filename or folder} cannot be written ({error.strerror or error}).") from error
@@ -131,6 +133,7 @@ def _write_server(folder: Path, plan: Plan, authority: Pair, server: Pair, keys:
     _write(folder / "register.sh", "server-register.sh", plan)
     _write(folder / "status.sh", "server-status.sh", plan)
     _write(folder / "run.sh", "server-run.sh", plan)
+    _write(folder / "flower.sh", "server-flower.sh", plan)
     _write(folder / "server.service", "server.service", plan)
     _write(folder / "compose.yaml", "server-compose.yaml", plan, proxy="" if local else _text("compose-proxy.yaml"))
     if not local:

@@ -29,6 +29,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation import BestRound
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec
+from coterie.privacy import epsilon_of
 
 Evaluations = dict[str, dict[str, NDArray[np.float64]]]
 
@@ -105,6 +106,7 @@ class Engine(ABC):
         self.ledger = Ledger(self.names)
         self.best = Snapshot(len(self.names))
         self.welcomed = torch.zeros(len(self.names), dtype=torch.bool)
+        self.noised = torch.zeros(len(self.names), dtype=torch.int64)  # answers so far that held anything
         self.seconds: dict[str, float] = {}
         self._phase = "prepare"
         self._failures: list[Failure] = []
@@ -190,6 +192,7 @@ class Engine(ABC):
         if len(answered) == 0:
             raise NobodyAnswered
         self._answered[answered] = True
+        self.noised[answered] += int(bool(reply.sent))
         values = reply.values.values() if isinstance(reply.values, Averaged) else reply.values
         return Answers(answered, values, asked)
 
@@ -263,8 +266,15 @@ class Engine(ABC):
         return RoundReport(
             self.round, evaluations, self._sizes() if evaluations else {},
             self._named(cohort), self._named(answered.nonzero().flatten()), tuple(self._failures),
-            seconds, self.ledger.this_round(), dict(self.algorithm.notes(self._server)) if due else {}, due,
+            seconds, self.ledger.this_round(), self._notes() if due else {}, due,
         )  # fmt: skip
+
+    def _notes(self) -> dict[str, float]:
+        """What the method tells, and how much privacy the client has spent that was asked most."""
+        notes = dict(self.algorithm.notes(self._server))
+        if (privacy := self.settings.privacy) is not None and privacy.noise is not None:
+            notes["epsilon"] = epsilon_of(int(self.noised.max()), privacy.noise, privacy.delta)
+        return notes
 
     def relations(self) -> dict[str, NDArray[np.float32]]:
         """Who learns from whom, by name: ``(K, K)``, row i for what client i takes."""

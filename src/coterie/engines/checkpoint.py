@@ -45,6 +45,7 @@ def state_of(engine: Engine) -> dict[str, Any]:
         "server": pack(engine._store.values),
         **pack(engine.site_state()),
         "welcomed": engine.welcomed,
+        "noised": engine.noised,
         "ledger": engine.ledger.state_dict(),
         "seconds": engine.seconds,
         "best": {"chosen": engine.chosen.state_dict(), "snapshot": snapshot},
@@ -72,7 +73,7 @@ def restore(engine: Engine, state: Mapping[str, Any]) -> None:
     engine.server.round = state["round"]
     restore_server(engine._store.values, state["server"], layout)
     engine.load_site_state(unpack({key: state[key] for key in ("bank", "shapes", "started")}, layout))
-    engine.welcomed = state["welcomed"]
+    engine.welcomed, engine.noised = state["welcomed"], state["noised"].cpu()
     engine.ledger.load_state_dict(state["ledger"])
     engine.seconds = dict(state["seconds"])
     best = state["best"]

@@ -46,6 +46,11 @@ ERRORS = {
 }
 """By Flower's codes. Flower's own sentences may repeat what an exception said, so they are not passed on."""
 
+OVER = (401, 403)
+"""By HTTP's codes: the SuperLink knows the run no longer, since it was stopped."""
+
+STOPPED = "the run was stopped; it can be continued: bash run.sh with the same run directory"
+
 logger = logging.getLogger("coterie.server")
 
 
@@ -188,6 +193,8 @@ class FlowerPost:
             try:
                 return call()
             except Exception as error:  # whatever the carrier raises when there is no connection
+                if getattr(getattr(error, "response", None), "status_code", None) in OVER:
+                    raise CoterieError(STOPPED) from error
                 if not said:
                     logger.warning("the SuperLink does not answer (%s); trying again", type(error).__name__)
                     said = True
@@ -270,7 +277,21 @@ def server_app(serve: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
     app = ServerApp()
 
     def main(grid: Grid, context: Context) -> None:
-        serve(grid, context.run_config)
+        try:
+            serve(grid, context.run_config)
+        except Exception:
+            raise
+        except BaseException as error:  # Ctrl-C, or Flower's sign that the run is over: Flower would wait for ever
+            raise CoterieError(STOPPED) from error
 
     app.main()(main)
+    logging.getLogger("flwr").addFilter(_without_traceback)
     return app
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Let Flower say of a sentence of ours no more than the sentence."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    if isinstance(error, CoterieError):
+        record.msg, record.args, record.exc_info = "%s", (str(error),), None
+    return True

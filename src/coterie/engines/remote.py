@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor
-from coterie.contract.payload import for_rows, weigh
+from coterie.contract.payload import Broadcast, for_rows, weigh
 from coterie.engines.answers import Averaged
 from coterie.engines.base import Diverged, Engine, Evaluations, Failure, RoundReport
 from coterie.engines.folder import version_name
@@ -51,6 +51,9 @@ class Post(Protocol):
 
         Clients that have not answered when the time is over are left out. ``title`` is for whoever watches.
         """
+
+
+TOO_FEW = "too few other sites answered; the round does not count"
 
 
 @dataclass(frozen=True)
@@ -154,9 +157,12 @@ class RemoteEngine(Engine):
         self._harvest()
         self._lost = 0 if len(report.answered) >= min(self.terms.quorum, max(1, len(report.cohort))) else self._lost + 1
         if self._lost >= LOST_ROUNDS:
+            reasons = "; ".join(
+                f"{failure.client}: {failure.reason}" for failure in report.failures if failure.reason != TOO_FEW
+            )
             raise SitesLost(
-                f"in {self._lost} rounds in a row fewer than {self.terms.quorum} sites have answered: see their logs, "
-                "then go on from the last checkpoint"
+                f"in {self._lost} rounds in a row fewer than {self.terms.quorum} sites have answered ({reasons}): mend "
+                "that there, then go on from the last checkpoint"
             )
         return replace(report, late=self._late, failures=report.failures + self._missed(report))
 
@@ -210,7 +216,7 @@ class RemoteEngine(Engine):
         if len(good) < min(self.terms.quorum, len(call.asked)) and self._phase == "train":
             logger.warning("round %d: %d of %d sites have answered, %d are needed", self.round, len(good), self.K,
                            self.terms.quorum)  # fmt: skip
-            failed |= {client: "too few other sites answered; the round does not count" for _, client in good}
+            failed |= {client: TOO_FEW for _, client in good}
             good = []
         replies = [(torch.tensor([place]), self._reply(call, place, *answers[client])) for place, client in good]
         whole = one_reply(call, replies)
@@ -250,7 +256,9 @@ class RemoteEngine(Engine):
             )  # fmt: skip
             packets[self.names[client]] = packed(order.content())
         mail = Mail()
-        title = f"{self.algorithm.name}, round {self.round} of {self.settings.rounds}"
+        wanted = {key for order in orders.values() for key in order}
+        what = "" if "call" in wanted else ", the end" if "last" in wanted else ", evaluation"
+        title = f"{self.algorithm.name}, round {self.round} of {self.settings.rounds}{what}"
         for name, packet in self.post.exchange(packets, self.terms.deadline, title):
             client = self.names.index(name)
             try:
@@ -261,7 +269,9 @@ class RemoteEngine(Engine):
                 mail.failed[client] = str(error)
         for client in orders:
             if client not in mail.heard and client not in mail.failed:
-                mail.failed[client] = f"it did not answer within {self.terms.deadline:.0f} s"
+                mail.failed[client] = f"it did not answer within {self.terms.deadline:g} s"
+        for client, reason in mail.failed.items():
+            logger.warning("%s: nothing from %s: %s", title, self.names[client], reason)
         return mail
 
     def _read(self, client: int, packet: Packet, mail: Mail, *, asked: bool) -> None:
@@ -315,10 +325,15 @@ class RemoteEngine(Engine):
 
     def _owe(self, offer: Mapping[str, Any]) -> None:
         self._measured, self._owed_round = {}, self.round
+        everybody = {
+            name: _kept(for_rows(value, torch.tensor([0]), self.K))
+            for name, value in offer.items()
+            if isinstance(value, Broadcast)
+        }
         for client in range(self.K):
             row = torch.tensor([client])
-            content = {name: _kept(for_rows(value, row, self.K)) for name, value in offer.items()}
-            self._owed[client] = {"round": self.round, "offer": content}
+            own = {name: _kept(for_rows(value, row, self.K)) for name, value in offer.items() if name not in everybody}
+            self._owed[client] = {"round": self.round, "offer": everybody | own}
 
     def _harvest(self) -> None:
         """The evaluation of an earlier round is over, once the questions that it travels with are."""
@@ -353,7 +368,7 @@ class RemoteEngine(Engine):
         untold = [name for client, name in enumerate(self.names) if client not in told]
         if untold:
             logger.warning(
-                "%s: round %d is reported, which could not be told %s: its model lies in the state folder there",
+                "%s: round %d is reported, which could not be told to %s: no model of it is in models/ there",
                 self.algorithm.name, self.report_round, ", ".join(untold),
             )  # fmt: skip
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.models.rows import Buffers
 from coterie.models.stack import Executor
+from coterie.privacy import Policy
 from coterie.training import TrainingSettings
 from coterie.training.keys import generator
 
@@ -48,7 +49,7 @@ class Settings:
     """Everything about a run that is neither the federation, the model nor the algorithm.
 
     ``client_memory`` is in GB: the clients' state beyond it lies in temporary files. ``keep_models`` keeps a copy of
-    the models of the best round.
+    the models of the best round. ``privacy`` clips and noises what clients send.
     """
 
     rounds: int = 100
@@ -68,3 +69,4 @@ class Settings:
     keep_best: Report = "best_val"
     unlabelled_newcomers: bool = False
     keep_models: bool = True
+    privacy: Policy | None = None

@@ -6,7 +6,7 @@ another process, or a single one at a real site.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,9 @@ from coterie.engines.workers import MACHINE_THREADS, Workers
 from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec, Stack, build_model
-from coterie.models.rows import finite_rows
+from coterie.models.rows import finite_rows, stack_rows
 from coterie.models.stack import Executor
+from coterie.privacy import Refused, filter_answer
 from coterie.training import objective_of
 from coterie.training.keys import server_key
 
@@ -146,6 +147,7 @@ class Sites:
         self.chunk = settings.chunk or self._auto_chunk(theta)
         chunks = -(-federation.k // self.chunk)
         self.workers = Workers(min(self.threads, chunks) if stack.device.type == "cpu" else 1, self.threads)
+        self.privacy, self.initial = settings.privacy, theta
         self.bank = SiteBank(federation.k, theta, Room.of(settings.client_memory))
         self.statistics = Statistics(self.bank, theta)
         self.context = LocalContext(
@@ -185,6 +187,11 @@ class Sites:
             index = {name: value.index.cpu() for name, value in answer.items() if isinstance(value, ToPeers)}
             returned = {name: value.value if isinstance(value, ToPeers) else value for name, value in answer.items()}
             leaving = self.statistics.leave(site, returned, index)
+            try:
+                leaving = self._filtered(call.method, site, arrived, leaving, index)
+            except Refused as error:
+                sentence = str(error).replace("policy.", "privacy.")  # where the settings, and not a site, say so
+                raise CoterieError(f"{self.algorithm.name}: {sentence}") from error
             return at, _sizes(arrived), {name: _at_the_server(value) for name, value in leaving.items()}, index
 
         for at, received, returned, index in self.workers.map(run, self.chunks(call.present)):
@@ -220,6 +227,35 @@ class Sites:
             if len(value.lead if isinstance(value, Models) else value.shape) == 0 or len(value) != site.k:
                 raise ValueError(f"{where} without one row for each of its {site.k} clients")
         return returned
+
+    def _filtered(
+        self,
+        method: Callable[..., Any],
+        site: Site,
+        received: Mapping[str, Value],
+        values: dict[str, Any],
+        peers: Mapping[str, Tensor],
+    ) -> dict[str, Any]:
+        """What clients send, clipped and noised where the settings say so; noise by client, round and method."""
+        if (policy := self.privacy) is None or not values:
+            return values
+
+        def filtered(rows: slice, generator: torch.Generator | None) -> dict[str, Value]:
+            answer, _ = filter_answer(
+                policy, {name: value[rows] for name, value in received.items()},
+                {name: value[rows] for name, value in values.items()}, generator, initial=self.initial,
+                differences=self.algorithm.differences, peers={name: index[rows] for name, index in peers.items()},
+            )  # fmt: skip
+            return answer
+
+        if policy.noise is None:
+            return filtered(slice(None), None)
+        keys = site.key(f"noise on {getattr(method, '__name__', 'an answer')}")
+        each = [
+            filtered(slice(row, row + 1), torch.Generator().manual_seed(int(key) % 2**63))
+            for row, key in enumerate(keys)
+        ]
+        return {name: _joined([answer[name] for answer in each]) for name in values}
 
     def _finite(self, returned: Mapping[str, Value], rows: Tensor) -> Tensor:
         """Which of the clients in ``rows: (r,)`` gave finite answers and kept finite state, ``(r,)`` bool."""
@@ -345,6 +381,12 @@ def device_of(settings: Settings) -> torch.device:
         problem = str(error).splitlines()[0]
         raise CoterieError(f"device '{settings.device}' is not available here: {problem}; use cpu") from error
     return device
+
+
+def _joined(parts: Sequence[Value]) -> Value:
+    """Rows below one another."""
+    models, tensors = ([part for part in parts if isinstance(part, kind)] for kind in (Models, Tensor))
+    return stack_rows(models) if models else torch.cat(tensors)  # type: ignore[arg-type]
 
 
 def _sizes(values: Mapping[str, Value]) -> dict[str, Sizes]:

@@ -22,6 +22,7 @@ from coterie.experiment.session import Session
 from coterie.experiment.setting import check_model, check_roster, engine_settings, resolve_device
 from coterie.federation import Federation, build_federation
 from coterie.models.factory import ModelSpec
+from coterie.privacy import epsilon_of
 from coterie.runs import History, RunDirectory, locked
 from coterie.yamltext import write_yaml
 
@@ -101,6 +102,8 @@ class Experiment:
             )
         if self.config.engine == "ray":
             library()
+        if self.config.privacy is not None and self.config.privacy.noise is not None:
+            epsilon_of(1, self.config.privacy.noise, self.config.privacy.delta)  # whether it can be told
 
     def recipe(self) -> dict[str, Any]:
         """The part of the configuration that every result depends on."""
@@ -114,6 +117,7 @@ class Experiment:
             "report",
             "absent",
             "newcomers",
+            "privacy",
         )
         tree = self.config.as_dict()
         return {key: tree.get(key) for key in (*keys, "dtype", "buffers")}

@@ -12,6 +12,7 @@ from coterie.engines import Participation, Settings
 from coterie.errors import CoterieError, describe
 from coterie.federation import Federation
 from coterie.models.factory import ModelSpec, build_model
+from coterie.privacy import Policy
 
 if TYPE_CHECKING:
     from coterie.experiment.plan import Job
@@ -100,5 +101,6 @@ def engine_settings(config: Config, job: Job) -> Settings:
         absent={round: tuple(names) for round, names in config.absent.items()},
         keep_best=config.report,
         keep_models=config.save_models,
+        privacy=None if config.privacy is None else Policy(**config.privacy.model_dump(exclude_none=True)),
         unlabelled_newcomers=config.newcomers is not None and False in config.newcomers.ways,
     )

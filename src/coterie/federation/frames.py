@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,13 +64,29 @@ def read_frame(path: Path) -> pd.DataFrame:
             table.columns = raw.iloc[0].str.strip().tolist()
     # pandas reports empty and malformed files by kinds of ValueError
     except (OSError, EOFError, ValueError, ImportError, zlib.error) as error:
-        raise CoterieError(f"{path} cannot be read as a table ({type(error).__name__}): check the file.") from error
+        raise CoterieError(f"{path} cannot be read as a table: {_reason(error)}.") from error
     names = [str(name) for name in table.columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise CoterieError(f"{path} has the column {twice[0]!r} twice: rename one.")
     if table.empty:
         raise CoterieError(f"{path} has no rows: check the file.")
     return table.set_axis(names, axis=1)
+
+
+def _reason(error: Exception) -> str:
+    """Why a file is no table, in a sentence that holds nothing of it."""
+    from pandas.errors import EmptyDataError, ParserError
+
+    if isinstance(error, EmptyDataError):
+        return "it is empty"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text; save it as CSV in UTF-8, or as .parquet"
+    if isinstance(error, ParserError):
+        line = re.search(r"in line (\d+)|starting at row (\d+)", str(error))
+        where = "" if line is None else f" in line {line[1] or int(line[2]) + 1}"
+        what = "a quotation mark is never closed" if "inside string" in str(error) else "it has more cells than before"
+        return f"{what}{where}" if line is not None else "its lines are not cells between commas"
+    return f"{type(error).__name__}; check the file"
 
 
 def numbers(column: pd.Series[Any]) -> Cells:

@@ -23,8 +23,10 @@ def plain(value: Any) -> str:
 
 
 def _plain_list(value: Any) -> Any:
-    """Names may be written as numbers."""
+    """Names may be written as numbers; whether ``false`` was ``no`` in the file, nobody can tell."""
     listed = isinstance(value, list | tuple)
+    if listed and any(isinstance(item, bool) for item in value):
+        raise ValueError('put yes, no, true and false into quotes, as in ["no", "yes"]: YAML takes them for no texts')
     return [plain(item) if isinstance(item, str | int | float) else item for item in value] if listed else value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from math import inf, sqrt
@@ -14,6 +14,33 @@ from coterie.privacy.policy import Policy, Refused
 from coterie.runs.atomic import write_json
 
 FILE = "privacy.json"
+
+
+def epsilon_of(answers: int, noise: float, delta: float) -> float:
+    """Epsilon after so many answers with one noise multiplier, see `Accountant`.
+
+    Raises
+    ------
+    CoterieError
+        The package dp-accounting is missing.
+    """
+    _check_package()
+    return _epsilon({noise: answers}, delta)
+
+
+def _check_package() -> None:
+    if find_spec("dp_accounting") is None:
+        raise CoterieError("noise needs the package dp-accounting for its account: pip install 'coterie[privacy]'")
+
+
+def _epsilon(counts: Mapping[float, int], delta: float) -> float:
+    """Of so many answers by noise multiplier."""
+    precision = sum(n * (2.0 / noise) ** 2 for noise, n in counts.items())  # 1 / multiplier^2 of all together
+    if precision == 0:
+        return 0.0
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(sqrt(1.0 / precision), delta))
 
 
 class Accountant:
@@ -47,8 +74,7 @@ class Accountant:
     def __init__(self, folder: Path, policy: Policy) -> None:
         if policy.noise is None:
             raise CoterieError("an account of privacy needs policy.noise")
-        if find_spec("dp_accounting") is None:
-            raise CoterieError("policy.noise needs the package dp-accounting: pip install 'coterie[privacy]'")
+        _check_package()
         self.path, self.policy, self.noise = folder / FILE, policy, policy.noise
 
     @property
@@ -79,12 +105,7 @@ class Accountant:
 
     def _epsilon(self, counts: dict[float, int], delta: float, more: int) -> float:
         counts = {**counts, self.noise: counts.get(self.noise, 0) + more}
-        precision = sum(n * (2.0 / noise) ** 2 for noise, n in counts.items())  # 1 / multiplier^2 of all together
-        if precision == 0:
-            return 0.0
-        from dp_accounting import get_epsilon_gaussian
-
-        return float(get_epsilon_gaussian(sqrt(1.0 / precision), delta))
+        return _epsilon(counts, delta)
 
     def _read(self) -> dict[float, int]:
         """Noised answers so far by noise multiplier; a file that cannot be understood is never taken for none."""

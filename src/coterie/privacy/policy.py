@@ -52,6 +52,8 @@ class Policy(BaseModel):
     ----------
     algorithms : list of str
         Methods that the site takes part in: ``built-in`` for all that come with Coterie, names, or ``module:Class``.
+    models : list of str
+        Models that it trains: likewise, or ``module:factory``.
     payloads : list of str
         What may leave, by the names under which client methods return it, or ``any``.
     summaries : bool
@@ -77,6 +79,7 @@ class Policy(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     algorithms: Annotated[Names, Field(min_length=1), AfterValidator(_known)] = [BUILT_IN]
+    models: Annotated[Names, Field(min_length=1)] = [BUILT_IN]
     payloads: Names = [ANY]
     summaries: bool = True
     numbers: bool = True
@@ -125,6 +128,11 @@ class Policy(BaseModel):
                 allowed |= cls in [algorithm_class(known) for known in self.algorithms if _is_name(known)]
         if not allowed:
             raise Refused(f"policy.algorithms does not allow {name}")
+
+    def check_model(self, model: str) -> None:
+        """Refuse a model of somebody's own that is not listed, by its name: a factory is code."""
+        if model not in self.models and (":" in model or BUILT_IN not in self.models):
+            raise Refused(f"policy.models does not allow {model}")
 
     def check_examples(self, examples: int) -> None:
         """Refuse to take part with fewer training examples than ``smallest_examples``; the sentence tells no number."""
