@@ -154,6 +154,7 @@ class RemoteEngine(Engine):
             self._server.n = self.federation.train.n
         self._late, self._away = None, torch.zeros(self.K, dtype=torch.bool)
         report = super().advance()
+        report = replace(report, failures=report.failures + self._missed(report))
         self._harvest()
         self._lost = 0 if len(report.answered) >= min(self.terms.quorum, max(1, len(report.cohort))) else self._lost + 1
         if self._lost >= LOST_ROUNDS:
@@ -164,7 +165,7 @@ class RemoteEngine(Engine):
                 f"in {self._lost} rounds in a row fewer than {self.terms.quorum} sites have answered ({reasons}): mend "
                 "that there, then go on from the last checkpoint"
             )
-        return replace(report, late=self._late, failures=report.failures + self._missed(report))
+        return replace(report, late=self._late)
 
     def _missed(self, report: RoundReport) -> tuple[Failure, ...]:
         """Those of the cohort that could not be asked."""
