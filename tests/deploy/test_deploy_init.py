@@ -264,3 +264,9 @@ def test_scripts_say_where_flower_is_missing(federation: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 1
         assert done.stderr.startswith("flwr is not there: pip install 'coterie[flower]'"), done.stderr
+
+
+def test_a_quorum_that_cannot_be_met(tmp_path: Path) -> None:
+    wards = parse_config({**yaml.safe_load(SITES), "sites": {"names": ["a", "b", "c"], "quorum": 3}})
+    with pytest.raises(CoterieError, match=r"^sites\.quorum is 3, but there are 2 sites: lower it\.$"):
+        write_federation(tmp_path / "f", Plan(wards, ["a", "b"]))

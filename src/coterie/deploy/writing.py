@@ -59,12 +59,15 @@ class Plan:
         return self.port if self.address in LOOPBACK else self.port + 1
 
     def check(self) -> None:
-        """Refuse names that are no folder names, doubles, and addresses and ports that are none."""
+        """Refuse names that are no folder names, doubles, a quorum that cannot be met, no addresses and no ports."""
         for name in self.sites:
             if not NAME.fullmatch(name):
                 raise CoterieError(f"--sites: {name!r} would name a folder: use letters, digits, '.', '_' and '-'.")
         if not self.sites or len(set(self.sites)) != len(self.sites):
             raise CoterieError("--sites: name each site once, and at least one: --sites a,b,c.")
+        asked = None if self.config.sites is None else self.config.sites.quorum
+        if asked is not None and asked > len(self.sites):
+            raise CoterieError(f"sites.quorum is {asked}, but there are {len(self.sites)} sites: lower it.")
         if not re.fullmatch(r"[A-Za-z0-9.:-]+", self.address):
             raise CoterieError(f"--address: {self.address!r} is no host name or IP address.")
         if not 1 <= self.port <= 65534:
