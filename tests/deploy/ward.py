@@ -36,7 +36,7 @@ COMMON: dict[str, Any] = {
     "report": "last",
     "dtype": "float64",
 }  # fmt: skip
-PATIENCE = 240.0
+PATIENCE = 400.0
 """Seconds for whatever is waited for."""
 
 
