@@ -107,7 +107,7 @@ def run_tests(arguments):
     """Run pytest with one process a core and one computing thread each."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    return become("pytest", "-n", str(min(cores, MAX_WORKERS)), "--dist", "loadgroup", *arguments)
+    return become("pytest", "-n", str(min(cores, MAX_WORKERS)), *arguments)
 
 
 def main(arguments):

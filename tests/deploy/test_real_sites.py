@@ -24,7 +24,7 @@ from coterie.deploy.writing import Plan, write_federation
 from coterie.engines.flower import NOTICE_SECONDS
 from coterie.federation import build_federation
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("real-sites")]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 EIGHT = ["local", "fedavg", "fedora", "feddwa", "pgfed", "federico", "fedper", "scaffold"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ COMMON: dict[str, Any] = {
     "report": "last",
     "dtype": "float64",
 }  # fmt: skip
-PATIENCE = 240.0
+PATIENCE = 400.0
 """Seconds for whatever is waited for."""
 
 
@@ -59,6 +60,7 @@ class Ward:
     def __init__(self, folder: Path) -> None:
         self.folder, self.faults = folder / "federation", folder / "faults"
         self.runs, self.simulated = folder / "runs", folder / "simulated"
+        self._beginning = threading.Lock()
         config = parse_config({**COMMON, "algorithms": ["local"]})
         federation = build_federation(config.federation, seed=0)
         write_federation(
@@ -103,8 +105,15 @@ class Ward:
         self.again(name, name)
 
     def again(self, name: str, process: str) -> None:
-        """Start a run whose files are there, anew or where it stopped."""
-        self.deployment.start_run(self.runs / name, experiment=self.folder / "server" / f"{name}.yaml", name=process)
+        """Start a run whose files are there, anew or where it stopped; one begins after the other.
+
+        Flower starts a server that takes 30 seconds to begin once more.
+        """
+        with self._beginning:
+            experiment = self.folder / "server" / f"{name}.yaml"
+            self.deployment.start_run(self.runs / name, experiment=experiment, name=process)
+            log = self.deployment.log(process)
+            wait_until(lambda: re.search("waiting for sites| is there", log.read_text()) is not None, f"{name} begins")
 
     def fault(self, name: str, place: str) -> Path:
         """The file that tells the fault of a run at a place."""
