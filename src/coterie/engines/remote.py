@@ -270,8 +270,8 @@ class RemoteEngine(Engine):
                 mail.failed[client] = str(error)
         for client in orders:
             if client not in mail.heard and client not in mail.failed:
-                mail.failed[client] = f"it did not answer within {self.terms.deadline:g} s"
-        for client, reason in mail.failed.items():
+                mail.failed[client] = f"it did not answer within {self.terms.deadline:g} s (sites.deadline)"
+        for client, reason in mail.failed.items() if what else ():  # those of a round are in its report
             logger.warning("%s: nothing from %s: %s", title, self.names[client], reason)
         return mail
 
