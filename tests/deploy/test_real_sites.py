@@ -156,7 +156,7 @@ def test_what_an_exception_says_stays_at_the_site(story: Story) -> None:
 
 def test_a_straggler_is_not_waited_for_and_takes_part_again(story: Story) -> None:
     ward = story.of(unruly)
-    assert ward.reasons("unruly", "client-02") == {3: "it did not answer within 40 s"}
+    assert ward.reasons("unruly", "client-02") == {3: "it did not answer within 40 s (sites.deadline)"}
 
 
 def test_a_run_whose_server_was_killed_is_continued(story: Story) -> None:
