@@ -2,9 +2,9 @@
 
 One federation at a time, as real processes with TLS and keys (see `coterie deploy demo`); four sites train one epoch
 on 32 digits, so that almost all of the time is Flower's. A round of FedAvg is one exchange, which also brings the
-evaluation of the round before. The first rounds are not counted.
+evaluation of the round before. The first round is not counted. LOCAL trains first, as in every experiment.
 
-    python -m benchmarks.exchange [--sites 4] [--rounds 8] [--parameters 120k,1.2M] [--modes default,warm]
+    python -m benchmarks.exchange [--sites 4] [--rounds 8] [--skip 1] [--parameters 120k,1.2M] [--modes default,warm]
 
 With ``--method federico`` the clients send models to one another, by way of the server.
 """
@@ -26,8 +26,6 @@ from coterie.federation import build_federation
 
 WIDTHS = {"12k": 90, "120k": 310, "1.2M": 1060, "12M": 3420}
 """Width of both hidden layers of an MLP for digits, by about how many parameters it then has."""
-
-SKIPPED = 2
 
 
 def experiment(parameters: str, sites: int, rounds: int, method: str) -> dict[str, Any]:
@@ -67,7 +65,7 @@ def measured(parameters: str, mode: str, options: argparse.Namespace) -> dict[st
                 raise SystemExit(f"the run is {status}:\n{deployment.tail('run')}")
         timings, history = pd.read_parquet(output / "timings.parquet"), pd.read_parquet(output / "history.parquet")
     own = timings[(timings["algorithm"] == options.method) & (timings["phase"] == "train")].sort_values("round")
-    seconds = own["seconds"].tolist()[SKIPPED:]
+    seconds = own["seconds"].tolist()[options.skip :]
     traffic = history[(history["algorithm"] == options.method) & history["metric"].str.startswith("bytes")]
     return {
         "parameters": parameters, "mode": mode, "median": median(seconds), "least": min(seconds), "most": max(seconds),
@@ -79,11 +77,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sites", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--skip", type=int, default=1, help="first rounds that are not counted")
     parser.add_argument("--parameters", default="120k,1.2M", help=f"of {', '.join(WIDTHS)}")
     parser.add_argument("--modes", default="default,warm")
     parser.add_argument("--method", default="fedavg")
     options = parser.parse_args()
-    print(f"{options.sites} sites, {options.method}, {options.rounds - SKIPPED} rounds of each")
+    print(f"{options.sites} sites, {options.method}, {options.rounds - options.skip} rounds of each")
     print("| parameters | client apps | seconds of a round, median | least | most | MB of a round |")
     print("|---|---|---|---|---|---|")
     for parameters in options.parameters.split(","):
