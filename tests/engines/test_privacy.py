@@ -9,10 +9,12 @@ import pytest
 import torch
 
 import coterie
+from coterie.contract import Algorithm, Server, Site, broadcast
 from coterie.engines import checkpoint
 from coterie.errors import CoterieError
+from coterie.models import Models
 from coterie.privacy import Policy, epsilon_of
-from toys import classified, personal, run, saved, simulation
+from toys import classified, personal, run, saved, simulation, with_train_inputs
 
 FEDERATION = classified((7, 4, 9, 5))
 
@@ -66,6 +68,29 @@ def test_going_on_changes_neither_noise_nor_account(tmp_path: Path) -> None:
     assert torch.equal(saved(second)["noised"], saved(whole)["noised"])
     assert last.notes["epsilon"] == again.notes["epsilon"] == epsilon_of(5, 2.0, 1e-5)
     torch.testing.assert_close(personal(second), personal(whole), rtol=0, atol=0)
+
+
+class Stateless(Algorithm):
+    """Clients send what they computed and keep nothing."""
+
+    name = ""
+
+    def setup(self, server: Server) -> None:
+        server.w = server.initial_model()
+
+    def compute(self, site: Site, w: Models) -> dict[str, Any]:
+        return {"w": w * site.train.inputs.sum().to(w.dtype)}
+
+    def round(self, server: Server, cohort: torch.Tensor) -> None:
+        server.w = server.ask(self.compute, cohort, average=server.n[cohort], w=broadcast(server.w)).w
+
+
+def test_a_client_that_is_not_finite_is_left_out_and_not_taken_for_one_that_changed_nothing() -> None:
+    sick = with_train_inputs(FEDERATION, lambda x: x * torch.inf, [1])
+    sim = simulation(sick, Stateless(), privacy=Policy(clip=1.0), chunk=1, rounds=1)
+    report = sim.advance()
+    assert [failure.client for failure in report.failures] == ["client-1"]
+    assert "client-1" not in report.answered
 
 
 def test_an_answer_that_takes_no_noise_ends_the_method() -> None:

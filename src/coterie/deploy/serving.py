@@ -25,7 +25,7 @@ from coterie.federation import Federation
 from coterie.runs import RunDirectory
 
 if TYPE_CHECKING:
-    from flwr.serverapp import Grid
+    from coterie.engines.flower import Grid
 
 logger = logging.getLogger("coterie.server")
 

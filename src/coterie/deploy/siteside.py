@@ -50,7 +50,7 @@ def answer(packet: Packet, node_config: Mapping[str, Any], run_config: Mapping[s
         return packed({"client": client, "trouble": ["refused", str(error)]})
     except CoterieError as error:
         logger.error("%s", error)
-    except Exception:
+    except (Exception, SystemExit):  # the site's own code, which reads its data, may end in any way
         logger.exception("no answer")
     sentence = "its site.yaml, data or policy are not in order: coterie deploy check tells there"
     return packed({"client": client, "trouble": ["setup", sentence]})

@@ -306,7 +306,7 @@ class Engine(ABC):
         begin = self.clock()
         self._phase = "evaluate"
         evaluations = self._evaluate()
-        self._keep_best(evaluations)
+        self._keep_best(evaluations, self.round)
         return evaluations, self.clock() - begin
 
     def _evaluate(self) -> Evaluations:
@@ -322,11 +322,11 @@ class Engine(ABC):
         """What every client predicts with now, chunk by chunk."""
         return self._predict(self.algorithm.offer(self._server, self._everyone()))
 
-    def _keep_best(self, evaluations: Evaluations) -> None:
+    def _keep_best(self, evaluations: Evaluations, round: int) -> None:
         split = {"best_val": "validation", "best_test": "test"}.get(self.settings.keep_best)
         if split is None or split not in evaluations:
             return
-        if self.chosen.offer(self.round, evaluations[split][self.metric]) and self.settings.keep_models:
+        if self.chosen.offer(round, evaluations[split][self.metric]) and self.settings.keep_models:
             self.best.take(self._predictors())
 
     def report_predictor(self) -> Predictor:

@@ -1,4 +1,4 @@
-"""Flower carries the messages: the only file that knows the package flwr."""
+"""Flower carries the messages: with ``flower_warm`` the only file that knows the package flwr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from coterie.errors import CoterieError
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
+    from flwr.serverapp import Grid as Grid  # for those who are handed one
+    from flwr.serverapp import ServerApp
 except ImportError as error:
     raise CoterieError("real sites need the package Flower: pip install 'coterie[flower]'.") from error
 

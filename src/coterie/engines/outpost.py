@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -183,7 +182,6 @@ class Outpost:
         assert order.call is not None
         method = _method(sites.algorithm, order.call.get("method"))
         payload = self._opened(packet, order.call.get("payload"), sites.stack)
-        begin = perf_counter()
         reply = sites.answer(Call(method, order.round, sites.numbers, torch.tensor([0]), payload))
         if reply.failed:
             raise Refused(reply.failed[0][1])
@@ -193,7 +191,6 @@ class Outpost:
         sites.commit(torch.ones(1, dtype=torch.bool))
         folder.keep(order.exchange, sites.state_dict(), base=order.base)
         report["answer"] = {"values": values, "peers": reply.peers}
-        report["seconds"] = perf_counter() - begin
 
     def _released(
         self,

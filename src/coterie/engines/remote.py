@@ -340,12 +340,11 @@ class RemoteEngine(Engine):
         """The evaluation of an earlier round is over, once the questions that it travels with are."""
         if self._owed_round is None or self._owed_round == self.round:
             return
-        if any(self.names[client] in self.post.reachable() for client in self._owed):  # they were not asked anything
+        here = self.post.reachable()
+        if any(self.names[client] in here for client in self._owed):  # they were not asked anything
             self._exchange({})
         round, evaluations = self._owed_round, self._gathered()
-        split = {"best_val": "validation", "best_test": "test"}.get(self.settings.keep_best)
-        if split in evaluations:
-            self.chosen.offer(round, evaluations[split][self.metric])
+        self._keep_best(evaluations, round)
         self._late = RoundReport(round, evaluations, self._sizes() if evaluations else {})
 
     def _gathered(self) -> Evaluations:

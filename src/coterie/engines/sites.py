@@ -179,7 +179,7 @@ class Sites:
         answered: list[Tensor] = []
         peers: dict[str, list[Tensor]] = {}
 
-        def run(at: Tensor) -> tuple[Tensor, dict[str, Sizes], dict[str, Value], dict[str, Tensor]]:
+        def run(at: Tensor) -> tuple[Tensor, dict[str, Sizes], dict[str, Value], dict[str, Tensor], Tensor]:
             arrived = self.arrived(call.payload, at, len(asked))
             self.start(asked[at], asked, call.round)
             site = self.site(asked[at], asked, call.round)
@@ -187,15 +187,16 @@ class Sites:
             index = {name: value.index.cpu() for name, value in answer.items() if isinstance(value, ToPeers)}
             returned = {name: value.value if isinstance(value, ToPeers) else value for name, value in answer.items()}
             leaving = self.statistics.leave(site, returned, index)
+            finite = _finite(leaving, site.k)  # as trained: clipping makes of what is not finite no change
             try:
                 leaving = self._filtered(call.method, site, arrived, leaving, index)
             except Refused as error:
                 sentence = str(error).replace("policy.", "privacy.")  # where the settings, and not a site, say so
                 raise CoterieError(f"{self.algorithm.name}: {sentence}") from error
-            return at, _sizes(arrived), {name: _at_the_server(value) for name, value in leaving.items()}, index
+            return at, _sizes(arrived), {name: _at_the_server(value) for name, value in leaving.items()}, index, finite
 
-        for at, received, returned, index in self.workers.map(run, self.chunks(call.present)):
-            good = self._finite(returned, asked[at])
+        for at, received, returned, index, finite in self.workers.map(run, self.chunks(call.present)):
+            good = finite & self.bank.finite(asked[at])
             reply.received, reply.sent = received, _sizes(returned)
             reply.failed += ((int(position), NOT_FINITE) for position in at[~good])
             answered.append(at[good])
@@ -256,16 +257,6 @@ class Sites:
             for row, key in enumerate(keys)
         ]
         return {name: _joined([answer[name] for answer in each]) for name in values}
-
-    def _finite(self, returned: Mapping[str, Value], rows: Tensor) -> Tensor:
-        """Which of the clients in ``rows: (r,)`` gave finite answers and kept finite state, ``(r,)`` bool."""
-        good = torch.ones(len(rows), dtype=torch.bool)
-        for value in returned.values():
-            if isinstance(value, Models):
-                good &= value.finite().cpu()
-            elif value.is_floating_point():
-                good &= finite_rows(value).cpu()
-        return good & self.bank.finite(rows)
 
     def commit(self, good: Tensor) -> None:
         """End a round: what clients with ``good: (k,)`` bool have staged becomes their state, the rest is dropped."""
@@ -381,6 +372,17 @@ def device_of(settings: Settings) -> torch.device:
         problem = str(error).splitlines()[0]
         raise CoterieError(f"device '{settings.device}' is not available here: {problem}; use cpu") from error
     return device
+
+
+def _finite(values: Mapping[str, Value], rows: int) -> Tensor:
+    """Which of the rows are finite in all values, ``(rows,)`` bool."""
+    good = torch.ones(rows, dtype=torch.bool)
+    for value in values.values():
+        if isinstance(value, Models):
+            good &= value.finite().cpu()
+        elif value.is_floating_point():
+            good &= finite_rows(value).cpu()
+    return good
 
 
 def _joined(parts: Sequence[Value]) -> Value:
