@@ -3,6 +3,7 @@
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
 from coterie.evaluation.newcomers import summarise_newcomers
 from coterie.evaluation.protocol import BestRound, Report, check_report, choose_round
+from coterie.evaluation.reported import Reported, RunKey, System, default_label, reported
 from coterie.evaluation.summary import summarise
 from coterie.evaluation.tables import Tables, Task
 from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, ptr_mae, r_acc, r_mae
@@ -11,17 +12,22 @@ __all__ = [
     "BestRound",
     "Relative",
     "Report",
+    "Reported",
+    "RunKey",
+    "System",
     "Tables",
     "Task",
     "align",
     "check_report",
     "choose_round",
+    "default_label",
     "individual_gain",
     "macro",
     "ptr",
     "ptr_mae",
     "r_acc",
     "r_mae",
+    "reported",
     "rounds_to_target",
     "summarise",
     "summarise_newcomers",

@@ -9,29 +9,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from coterie.errors import CoterieError
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
-from coterie.evaluation.protocol import Report, choose_round
-from coterie.evaluation.tables import LARGER_IS_BETTER, MAIN_METRIC, RUN, Tables, Task
+from coterie.evaluation.protocol import Report
+from coterie.evaluation.reported import Reported, System, default_label, reported
+from coterie.evaluation.tables import LARGER_IS_BETTER, MAIN_METRIC, Tables, Task
 from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, ptr_mae, r_acc, r_mae
-
-System = tuple[str, str]
 
 NOT_OF_THE_RUN = ("evaluate", "newcomer")
 """Phases whose bytes are not part of what training costs."""
 
 ACCURACY_KEYS = ("accuracy_mean", "accuracy_std", "accuracy_weighted_mean", "accuracy_weighted_std")
 """Present in every row, None for a regression."""
-
-
-@dataclass(frozen=True)
-class _Result:
-    """What one run reaches at the round that its protocol reports."""
-
-    round: int
-    values: "pd.Series[float]"  # by client name
-    n: "pd.Series[float]"  # test examples, by client name
-    curve: "pd.Series[float]"  # mean over clients by evaluated round
 
 
 @dataclass(frozen=True)
@@ -75,7 +63,7 @@ def summarise(
         CoterieError: ``best_val`` without validation data, or LOCAL with other clients.
 
     """
-    results = _results(tables.clients, MAIN_METRIC[task], report)
+    results = reported(tables.clients, MAIN_METRIC[task], report)
     systems = list(dict.fromkeys((algorithm, variant) for algorithm, variant, _ in results))
     rows = []
     for system in systems:
@@ -84,7 +72,7 @@ def summarise(
         row: dict[str, Any] = {
             "algorithm": system[0],
             "variant": system[1] or None,
-            "label": (labels or {}).get(system) or _label(system),
+            "label": (labels or {}).get(system) or default_label(system),
             "reference": system == reference,
             "seeds": list(by_seed),
             "rounds": _last_round(tables.history, system),
@@ -105,41 +93,7 @@ def summarise(
     return rows
 
 
-def _results(clients: pd.DataFrame, metric: str, report: Report) -> dict[tuple[str, str, int], _Result]:
-    """Return the reported result of every run that has test results, in order of appearance."""
-    rows = _of_whoever_came(clients[(clients["phase"] == "evaluate") & (clients["metric"] == metric)])
-    results: dict[tuple[str, str, int], _Result] = {}
-    for run in _runs(rows):
-        test = run[run["split"] == "test"]
-        if test.empty:
-            continue
-        chosen = choose_round(run, report, metric=metric)
-        at_chosen = test[test["round"] == chosen].set_index("client")
-        algorithm, variant, seed = (run[name].iloc[0] for name in RUN)
-        if at_chosen.empty:
-            raise CoterieError(
-                f"{_label((algorithm, variant))}, seed {seed}: round {chosen} has validation results but no "
-                "test results; evaluate both in the same rounds."
-            )
-        finite = test[np.isfinite(test["value"])]
-        curve = finite.groupby("round")["value"].mean()
-        results[(str(algorithm), str(variant), int(seed))] = _Result(chosen, at_chosen["value"], at_chosen["n"], curve)
-    return results
-
-
-def _of_whoever_came(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of clients with examples; before a client has joined it has none yet, but it has no result, which counts."""
-    largest = rows.groupby(["seed", "split", "client"], observed=True)["n"].transform("max")
-    rows = rows.assign(n=largest, value=rows["value"].where(rows["n"] > 0))
-    return rows[rows["n"] > 0]
-
-
-def _runs(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the rows of each run (system and seed), in order of appearance."""
-    return [run for _, run in rows.groupby(list(RUN), sort=False, observed=True)]
-
-
-def _quality(by_seed: Mapping[int, _Result], task: Task) -> dict[str, Any]:
+def _quality(by_seed: Mapping[int, Reported], task: Task) -> dict[str, Any]:
     """Return how good the models are: mean, weighted mean, and the clients that fare worst."""
     metric = MAIN_METRIC[task]
     up = LARGER_IS_BETTER[metric]
@@ -154,7 +108,7 @@ def _quality(by_seed: Mapping[int, _Result], task: Task) -> dict[str, Any]:
     return row
 
 
-def _against_local(by_seed: Mapping[int, _Result], alone: Mapping[int, _Result], task: Task) -> dict[str, Any]:
+def _against_local(by_seed: Mapping[int, Reported], alone: Mapping[int, Reported], task: Task) -> dict[str, Any]:
     """Return who gained and who lost against LOCAL, over the seeds that both have."""
     transfers = [_transfer(by_seed[seed].values, alone[seed].values, task) for seed in alone]
     relative = "r_acc" if task == "classification" else "r_mae"
@@ -210,16 +164,11 @@ def _last_round(history: pd.DataFrame, system: System) -> int | None:
     return int(rounds.max()) if len(rounds) else None
 
 
-def _mean_round(results: Iterable[_Result], target: float, larger_is_better: bool) -> float | None:
+def _mean_round(results: Iterable[Reported], target: float, larger_is_better: bool) -> float | None:
     """Return the mean over seeds of the rounds to a target, None when a seed does not reach it."""
     hits = [rounds_to_target(r.curve.index, r.curve, target, larger_is_better=larger_is_better) for r in results]
     reached = [hit for hit in hits if hit is not None]
     return float(np.mean(reached)) if len(reached) == len(hits) else None
-
-
-def _label(system: System) -> str:
-    """Return the default name of a system."""
-    return f"{system[0]} ({system[1]})" if system[1] else system[0]
 
 
 def _mean_std(name: str, values: Sequence[float]) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from coterie.experiment.record import Key, Record
 from coterie.experiment.result import Result
 from coterie.experiment.sharing import carry_out_together, chosen_share, grouped
 from coterie.experiment.work import Closing, Opening
-from coterie.runs import History, NewcomersDirectory, RunDirectory
+from coterie.federation.portrait import portrait
+from coterie.runs import About, History, NewcomersDirectory, RunDirectory
+from coterie.runs.atomic import write_json
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
@@ -50,6 +52,7 @@ class Session:
         config, plan = self.experiment.config, self.experiment.plan
         left = [job for job in plan if job.key not in self.record.finished]
         self.record.check_recipe(self.experiment.recipe())
+        self._describe()
         with self.display, listening(self._stopping) as self.stop:
             groups = self._groups(left)
             seeds = max((len(group) for group in groups), default=1)
@@ -79,6 +82,23 @@ class Session:
             return Result(self.directory.path, rows, config.name, diverged)
         newcomers, remarks = self._newcomers(task)
         return Result(self.directory.path, rows, config.name, diverged, newcomers, tuple(remarks))
+
+    def _describe(self) -> None:
+        """What this experiment is, and whose data it is about, for those who read the run directory."""
+        config, plan = self.experiment.config, self.experiment.plan
+        federation = self.experiment.federation(config.seeds[0])
+        About(
+            name=config.name,
+            task=federation.task,
+            report=config.report,
+            rounds=config.rounds,
+            seeds=plan.seeds,
+            targets=tuple(config.targets),
+            labels={system.key: system.label for system in plan.systems},
+            reference=plan.reference.key,
+        ).write(self.directory)
+        if not self.directory.federation.exists():
+            write_json(self.directory.federation, portrait(federation, samples=config.save_samples))
 
     def _newcomers(self, task: Task) -> tuple[list[dict[str, Any]], list[str]]:
         """The summary of the newcomers of all jobs and what could not be done, written and returned."""

@@ -1,5 +1,6 @@
 """What a run leaves behind: its directory, history, models and the table that is printed at the end."""
 
+from coterie.runs.about import About
 from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
 from coterie.runs.history import History
@@ -11,6 +12,7 @@ from coterie.runs.relations import load_relations, save_relations
 from coterie.runs.table import result_table
 
 __all__ = [
+    "About",
     "History",
     "NewcomersDirectory",
     "RunDirectory",

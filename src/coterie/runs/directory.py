@@ -15,6 +15,8 @@ from coterie.runs.environment import environment
 FILES = (
     "config.yaml",
     "environment.json",
+    "about.json",
+    "federation.json",
     "history.parquet",
     "history.csv",
     "clients.parquet",
@@ -103,6 +105,16 @@ class RunDirectory:
     def environment(self) -> Path:
         """Versions and machine, ``environment.json``."""
         return self.path / "environment.json"
+
+    @property
+    def about(self) -> Path:
+        """What the experiment is: its name, protocol, seeds and systems, ``about.json``."""
+        return self.path / "about.json"
+
+    @property
+    def federation(self) -> Path:
+        """A portrait of the clients' data, ``federation.json``."""
+        return self.path / "federation.json"
 
     @property
     def history(self) -> Path:
