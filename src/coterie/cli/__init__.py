@@ -17,6 +17,7 @@ from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
 from coterie.cli.tuning import tune
+from coterie.cli.watching import watch
 
 app = typer.Typer(
     name="coterie",
@@ -46,7 +47,7 @@ def root(
         raise typer.Exit
 
 
-_COMMANDS = (run, resume, adapt, tune, show, check, algorithms, cite, datasets, presets)  # as --help lists them
+_COMMANDS = (run, resume, watch, adapt, tune, show, check, algorithms, cite, datasets, presets)  # as --help lists them
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(deploy)

@@ -20,12 +20,12 @@ from coterie.experiment.display import busy
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.newcomers import chosen, take_in
 from coterie.experiment.plan import REFERENCE, Job, Plan, System
-from coterie.experiment.record import Key
 from coterie.experiment.runner import stored_config
 from coterie.federation import Federation, build_federation
 from coterie.runs import NewcomersDirectory, RunDirectory, newcomers_table
 from coterie.runs.atomic import write_text
 from coterie.runs.directory import ADAPTED
+from coterie.runs.record import Key
 from coterie.yamltext import write_yaml
 
 OWN_KEYS = ("newcomers", "device", "threads", "chunk", "executor", "save_models")

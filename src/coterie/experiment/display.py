@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.experiment.plan import Job, Plan
-from coterie.experiment.record import Key
+from coterie.runs.record import Key
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
-from coterie.experiment.record import Record
 from coterie.experiment.result import Result
 from coterie.experiment.session import Session
 from coterie.experiment.setting import check_model, check_roster, engine_settings, resolve_device
@@ -24,6 +23,7 @@ from coterie.federation import Federation, build_federation
 from coterie.models.factory import ModelSpec
 from coterie.privacy import epsilon_of
 from coterie.runs import History, RunDirectory, locked
+from coterie.runs.record import Record
 from coterie.yamltext import write_yaml
 
 

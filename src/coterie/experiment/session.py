@@ -17,13 +17,13 @@ from coterie.experiment.display import Display, Standing
 from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import Processes, how_many
-from coterie.experiment.record import Key, Record
 from coterie.experiment.result import Result
 from coterie.experiment.sharing import carry_out_together, chosen_share, grouped
 from coterie.experiment.work import Closing, Opening
 from coterie.federation.portrait import portrait
 from coterie.runs import About, History, NewcomersDirectory, RunDirectory
 from coterie.runs.atomic import write_json
+from coterie.runs.record import Key, Record
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def _unfinished(about: About, tables: Tables, results: dict[RunKey, Reported]) -
 
 def _parquet(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     try:
-        frame = pd.read_parquet(path)
+        frame = pd.read_parquet(io.BytesIO(path.read_bytes()))  # at one go: the run may replace the file meanwhile
         return frame[list(columns)]
     except FileNotFoundError as error:
         raise CoterieError(f"{path.name} is missing: the run has not come to its first checkpoint.") from error

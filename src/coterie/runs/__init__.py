@@ -4,10 +4,11 @@ from coterie.runs.about import About
 from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
 from coterie.runs.history import History
-from coterie.runs.lock import locked
+from coterie.runs.lock import held, locked
 from coterie.runs.models import load_model, save_models
 from coterie.runs.newcomers import NewcomersDirectory
 from coterie.runs.newcomers_table import newcomers_table
+from coterie.runs.record import Record
 from coterie.runs.relations import load_relations, save_relations
 from coterie.runs.table import result_table
 
@@ -15,8 +16,10 @@ __all__ = [
     "About",
     "History",
     "NewcomersDirectory",
+    "Record",
     "RunDirectory",
     "environment",
+    "held",
     "load_model",
     "load_relations",
     "locked",

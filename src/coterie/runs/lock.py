@@ -1,9 +1,11 @@
-"""One process at a time in a run directory."""
+"""One process at a time in a run directory, and whether one is at work."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from coterie.errors import CoterieError
 from coterie.runs.directory import RunDirectory
@@ -38,3 +40,17 @@ def locked(run: RunDirectory) -> Iterator[None]:
             yield
             return
         yield
+
+
+def held(run: RunDirectory) -> bool:
+    """Whether a process of this machine is seen to hold the directory; False says nothing, it may be elsewhere.
+
+    The system's list of locks is read, no lock is tried: a run that starts at this moment must not be refused.
+    """
+    try:
+        place = (run.checkpoints / ".lock").stat()
+        locks = Path("/proc/locks").read_text(encoding="ascii")  # only Linux has it
+    except OSError:
+        return False
+    name = f"{os.major(place.st_dev):02x}:{os.minor(place.st_dev):02x}:{place.st_ino}"
+    return any("FLOCK" in words and "->" not in words and name in words for words in map(str.split, locks.splitlines()))

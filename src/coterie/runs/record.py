@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import CoterieError
-from coterie.runs import RunDirectory
 from coterie.runs.atomic import write_json
+from coterie.runs.directory import RunDirectory
 
 Key = tuple[str, str, int]
 
