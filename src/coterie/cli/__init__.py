@@ -14,6 +14,7 @@ import typer
 from coterie.cli.checks import check
 from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
+from coterie.cli.reporting import report
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
 from coterie.cli.tuning import tune
@@ -47,7 +48,9 @@ def root(
         raise typer.Exit
 
 
-_COMMANDS = (run, resume, watch, adapt, tune, show, check, algorithms, cite, datasets, presets)  # as --help lists them
+_COMMANDS = (
+    run, resume, watch, adapt, tune, report, show, check, algorithms, cite, datasets, presets,  # as --help lists them
+)  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(deploy)

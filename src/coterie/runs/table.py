@@ -23,7 +23,7 @@ PROTOCOLS = {
 
 
 @dataclass(frozen=True)
-class _Column:
+class Column:
     """One column: its header, the key that it shows and by which the best is found, and how it is printed."""
 
     header: str
@@ -31,6 +31,18 @@ class _Column:
     show: Callable[[Row], str]
     better: int = 0  # 1: larger is better, -1: smaller is better, 0: nothing to win
     against_local: bool = False  # LOCAL compared with itself wins nothing
+    total: Callable[[Row], float | None] | None = None  # the number to sort by where no single key holds it
+
+    def number(self, row: Row) -> float | None:
+        """The number behind the text, None where it is not defined."""
+        return self.total(row) if self.total is not None else row.get(self.key)
+
+    def wins(self, row: Row, winner: str | None) -> bool:
+        """Whether a row prints the best value of this column (`winner_of`)."""
+        exempt = self.against_local and bool(row.get("reference"))
+        return (
+            self.better != 0 and not exempt and row.get(self.key) is not None and self.show(row).split("±")[0] == winner
+        )
 
 
 def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
@@ -44,19 +56,17 @@ def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
         title: a line above the table, for example the experiment's name.
 
     """
-    regression = any("mae_mean" in row for row in rows)
-    columns = _columns(rows, regression)
-    table = plain_table(title, _caption(rows, regression))
+    columns = result_columns(rows)
+    table = plain_table(title, result_caption(rows))
     table.add_column("System", min_width=10, overflow="fold")
     for column in columns:
         table.add_column(column.header, justify="right", no_wrap=True)
-    best = [_best(rows, column) for column in columns]
+    best = [winner_of(rows, column) for column in columns]
     for row in rows:
         cells = [Text(str(row["label"]))]
         for column, winner in zip(columns, best, strict=True):
             text = column.show(row)
-            wins = _value(column, row) is not None and text.split("±")[0] == winner
-            cells.append(Text(text, style="bold" if wins and not _exempt(column, row) else ""))
+            cells.append(Text(text, style="bold" if column.wins(row, winner) else ""))
         table.add_row(*cells)
     return table
 
@@ -75,44 +85,36 @@ def plain_table(title: str | None, caption: str | Text) -> Table:
     )
 
 
-def _columns(rows: Sequence[Row], regression: bool) -> list[_Column]:
+def result_columns(rows: Sequence[Row]) -> list[Column]:
     """Return the columns that the rows need."""
-    if regression:
+    if _regression(rows):
         quality = [
-            _Column("MAE", "mae_mean", lambda row: _pair(row, "mae_mean", "mae_std", ".4g"), -1),
-            _Column("R-MAE", "r_mae", lambda row: _one(row, "r_mae", "+.3f"), 1, True),
-            _Column("PTR", "ptr", lambda row: _one(row, "ptr", ".2f"), 1, True),
-            _Column("Worst", "worst", lambda row: _one(row, "worst", ".4g"), -1),
-            _Column("Worst\n10 %", "worst_decile", lambda row: _one(row, "worst_decile", ".4g"), -1),
+            Column("MAE", "mae_mean", lambda row: _pair(row, "mae_mean", "mae_std", ".4g"), -1),
+            Column("R-MAE", "r_mae", lambda row: _one(row, "r_mae", "+.3f"), 1, True),
+            Column("PTR", "ptr", lambda row: _one(row, "ptr", ".2f"), 1, True),
+            Column("Worst", "worst", lambda row: _one(row, "worst", ".4g"), -1),
+            Column("Worst\n10 %", "worst_decile", lambda row: _one(row, "worst_decile", ".4g"), -1),
         ]
     else:
         quality = [
-            _Column("Accuracy", "accuracy_mean", lambda row: _pair(row, "accuracy_mean", "accuracy_std", ".3f"), 1),
-            _Column("R-Acc", "r_acc", lambda row: _one(row, "r_acc", "+.3f"), 1, True),
-            _Column("PTR", "ptr", lambda row: _one(row, "ptr", ".2f"), 1, True),
-            _Column("Gain\n(points)", "gain_mean", _gain, 1, True),
-            _Column("Worst", "worst", lambda row: _one(row, "worst", ".3f"), 1),
-            _Column("Worst\n10 %", "worst_decile", lambda row: _one(row, "worst_decile", ".3f"), 1),
+            Column("Accuracy", "accuracy_mean", lambda row: _pair(row, "accuracy_mean", "accuracy_std", ".3f"), 1),
+            Column("R-Acc", "r_acc", lambda row: _one(row, "r_acc", "+.3f"), 1, True),
+            Column("PTR", "ptr", lambda row: _one(row, "ptr", ".2f"), 1, True),
+            Column("Gain\n(points)", "gain_mean", _gain, 1, True),
+            Column("Worst", "worst", lambda row: _one(row, "worst", ".3f"), 1),
+            Column("Worst\n10 %", "worst_decile", lambda row: _one(row, "worst_decile", ".3f"), 1),
         ]
-    return [*quality, _Column("Bytes", "", _size), _Column("Time", "", _time)]
+    return [*quality, Column("Bytes", "", _size, total=_bytes), Column("Time", "seconds", _time)]
 
 
-def _exempt(column: _Column, row: Row) -> bool:
-    """Say whether a row cannot win a column: LOCAL where systems are compared with LOCAL."""
-    return column.against_local and bool(row.get("reference"))
-
-
-def _value(column: _Column, row: Row) -> float | None:
-    """Return the number by which a row competes in a column."""
-    return row.get(column.key) if column.better else None
-
-
-def _best(rows: Sequence[Row], column: _Column) -> str | None:
+def winner_of(rows: Sequence[Row], column: Column) -> str | None:
     """Return the best value of a column as it is printed, None where there is nothing to win."""
     candidates = [
         (column.better * value, column.show(row).split("±")[0])
         for row in rows
-        if (value := _value(column, row)) is not None and not _exempt(column, row)
+        if column.better
+        and (value := row.get(column.key)) is not None
+        and not (column.against_local and row.get("reference"))
     ]
     return max(candidates)[1] if len(candidates) > 1 else None
 
@@ -137,9 +139,13 @@ def _gain(row: Row) -> str:
     return f"{row['gain_mean']:+.1f}±{row['gain_std']:.1f}"
 
 
+def _bytes(row: Row) -> float:
+    return float(sum(row.get(f"bytes_{way}") or 0 for way in ("up", "down", "peer")))
+
+
 def _size(row: Row) -> str:
     """Print all bytes that training has moved, up, down and between clients."""
-    size = float(sum(row.get(f"bytes_{way}") or 0 for way in ("up", "down", "peer")))
+    size = _bytes(row)
     units = iter(("B", "kB", "MB", "GB", "TB", "PB"))
     unit = next(units)
     while size >= 999.5:
@@ -157,8 +163,13 @@ def _time(row: Row) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5_970 else f"{seconds / 3600:.1f} h"
 
 
-def _caption(rows: Sequence[Row], regression: bool) -> Text:
-    """Return the lines below the table."""
+def _regression(rows: Sequence[Row]) -> bool:
+    return any("mae_mean" in row for row in rows)
+
+
+def result_caption(rows: Sequence[Row]) -> Text:
+    """Return the lines below the table: the protocol, what the deviations are over, and which clients failed."""
+    regression = _regression(rows)
     metric = "error" if regression else "accuracy"
     seeds = max((len(row.get("seeds") or ()) for row in rows), default=0)
     over = f"{seeds} seeds" if seeds != 1 else "1 seed"

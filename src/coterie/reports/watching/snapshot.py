@@ -308,17 +308,9 @@ def snapshot(
             reason = reasons.get((label, seed), "") if done else ""
             own = paces.get(key, pace if pace is not None else usual)
             state: State = "failed" if reason else "finished" if done else "running" if key in rounds else "waiting"
-            standings.append(
-                Standing(
-                    seed,
-                    state,
-                    round,
-                    *results.get(key, (None, None, None)),
-                    paces.get(key),
-                    None if done or own is None else own * max(0, about.rounds - round),
-                    reason,
-                )
-            )
+            left = None if done or own is None else own * max(0, about.rounds - round)
+            evaluated, value, gain = results.get(key, (None, None, None))
+            standings.append(Standing(seed, state, round, evaluated, value, gain, paces.get(key), left, reason))
         lines.append(Line(label, *system, tuple(standings), shown.get(label, {}).get("curve", Curve())))
     going = {(line.label, run.seed) for line in lines for run in line.runs if run.state == "running"}
     failures = sorted(_failures(run), key=lambda one: ((one.label, one.seed) not in going, -one.round))
@@ -345,8 +337,7 @@ def _rounds(run: OpenedRun) -> dict[RunKey, int]:
     found: dict[RunKey, int] = {}
     for table in (run.tables.timings, run.tables.history):
         for key, round in table.groupby(list(RUN), observed=True)["round"].max().items():
-            algorithm, variant, seed = key  # type: ignore[misc]
-            name = (str(algorithm), str(variant), int(seed))
+            name = _run_key(key)
             found[name] = max(int(round), found.get(name, 0))
     return found
 
@@ -356,7 +347,7 @@ def _paces(run: OpenedRun) -> dict[RunKey, float]:
     timings = run.tables.timings
     by_round = timings[timings["round"] > 0].groupby([*RUN, "round"], observed=True)["seconds"].sum()
     recent = by_round.groupby(list(RUN)).tail(RECENT).groupby(list(RUN)).mean()
-    return {(str(key[0]), str(key[1]), int(key[2])): float(value) for key, value in recent.items()}  # type: ignore[index]
+    return {_run_key(key): float(value) for key, value in recent.items()}
 
 
 def _results(run: OpenedRun) -> dict[RunKey, tuple[int, float | None, float | None]]:
@@ -366,8 +357,7 @@ def _results(run: OpenedRun) -> dict[RunKey, tuple[int, float | None, float | No
     if rows.empty:
         return {}
     by_run = {
-        (str(key[0]), str(key[1]), int(key[2])): frame
-        for key, frame in of_whoever_came(rows).groupby(list(RUN), sort=False, observed=True)
+        _run_key(key): frame for key, frame in of_whoever_came(rows).groupby(list(RUN), sort=False, observed=True)
     }
     found: dict[RunKey, tuple[int, float | None, float | None]] = {}
     for key, frame in by_run.items():
@@ -379,6 +369,12 @@ def _results(run: OpenedRun) -> dict[RunKey, tuple[int, float | None, float | No
             gain = _defined(100 * difference if run.larger_is_better else -difference)
         found[key] = (round, _defined(macro(own)), gain)
     return found
+
+
+def _run_key(key: Any) -> RunKey:
+    """A key of pandas' grouping in plain types."""
+    algorithm, variant, seed = key
+    return str(algorithm), str(variant), int(seed)
 
 
 def _at(rows: pd.DataFrame, latest: float) -> tuple[int, pd.Series[float]]:
@@ -410,10 +406,11 @@ def _failures(run: OpenedRun) -> list[Failed]:
         times=("round", "nunique"), round=("round", "last"), reason=("reason", "last")
     )
     alike: dict[tuple[str, int, int, int, str], list[str]] = {}
-    for (algorithm, variant, seed, client), row in zip(clients.index, clients.itertuples(index=False), strict=True):
-        label = run.about.label((str(algorithm), str(variant)))
-        key = (label, int(seed), int(row.times), int(row.round), str(row.reason))
-        alike.setdefault(key, []).append(str(client))
+    rows: Iterable[Any] = clients.reset_index().itertuples(index=False)
+    for row in rows:
+        label = run.about.label((str(row.algorithm), str(row.variant)))
+        key = (label, int(row.seed), int(row.times), int(row.round), str(row.reason))
+        alike.setdefault(key, []).append(str(row.client))
     return [Failed(tuple(names), *key) for key, names in alike.items()]
 
 
