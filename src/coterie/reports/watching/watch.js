@@ -108,11 +108,11 @@ function draw() {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: text, family: "system-ui, sans-serif" },
-    xaxis: { ...axis, title: { text: "round" }, range: [0, Math.max(1, state.rounds)] },
+    xaxis: { ...axis, title: { text: "round" }, range: [0, Math.max(1, state.rounds)], ...(state.rounds < 10 ? { dtick: 1 } : {}) },
     yaxis: { ...axis, title: { text: `mean test ${metric} over clients` } },
     showlegend: false,
     uirevision: "kept",
-  }, { responsive: true, displaylogo: false, displayModeBar: false });
+  }, { displaylogo: false, displayModeBar: false });
 }
 
 function tables() {
@@ -180,5 +180,6 @@ async function ask() {
   show();
 }
 
+new ResizeObserver(() => state && Plotly.Plots.resize("curve")).observe(byId("curve"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state && draw());
 ask();
