@@ -1,16 +1,14 @@
 """The table that a run ends with: one line a system, the best values in bold."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-Row = Mapping[str, Any]
-
-UNDEFINED = "–"
+from coterie.runs.columns import Row, columns, is_regression
+from coterie.runs.sheet import Sheet, result_sheet
 
 PROTOCOLS = {
     "best_val": "Each system at its round of best mean validation {metric} (report: best_val).",
@@ -20,17 +18,6 @@ PROTOCOLS = {
         "which is optimistic: chosen on test data."
     ),
 }
-
-
-@dataclass(frozen=True)
-class _Column:
-    """One column: its header, the key that it shows and by which the best is found, and how it is printed."""
-
-    header: str
-    key: str
-    show: Callable[[Row], str]
-    better: int = 0  # 1: larger is better, -1: smaller is better, 0: nothing to win
-    against_local: bool = False  # LOCAL compared with itself wins nothing
 
 
 def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
@@ -44,20 +31,19 @@ def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
         title: a line above the table, for example the experiment's name.
 
     """
-    regression = any("mae_mean" in row for row in rows)
-    columns = _columns(rows, regression)
-    table = plain_table(title, _caption(rows, regression))
-    table.add_column("System", min_width=10, overflow="fold")
-    for column in columns:
-        table.add_column(column.header, justify="right", no_wrap=True)
-    best = [_best(rows, column) for column in columns]
-    for row in rows:
-        cells = [Text(str(row["label"]))]
-        for column, winner in zip(columns, best, strict=True):
-            text = column.show(row)
-            wins = _value(column, row) is not None and text.split("±")[0] == winner
-            cells.append(Text(text, style="bold" if wins and not _exempt(column, row) else ""))
-        table.add_row(*cells)
+    regression = is_regression(rows)
+    notes = _paragraphs(caption(rows, regression))
+    return terminal(result_sheet(rows, columns(regression), title=title or "", notes=notes))
+
+
+def terminal(sheet: Sheet) -> Table:
+    """Return a sheet as a table for a terminal; the best of each column is bold."""
+    table = plain_table(escape(sheet.title) or None, Text("\n".join(sheet.notes)))
+    table.add_column(Text(sheet.headers[0]), min_width=10, overflow="fold")
+    for header in sheet.headers[1:]:
+        table.add_column(Text(header), justify="right", no_wrap=True)
+    for row in sheet.rows:
+        table.add_row(*(Text(cell.text, style="bold" if cell.mark == "best" else "") for cell in row))
     return table
 
 
@@ -75,90 +61,8 @@ def plain_table(title: str | None, caption: str | Text) -> Table:
     )
 
 
-def _columns(rows: Sequence[Row], regression: bool) -> list[_Column]:
-    """Return the columns that the rows need."""
-    if regression:
-        quality = [
-            _Column("MAE", "mae_mean", lambda row: _pair(row, "mae_mean", "mae_std", ".4g"), -1),
-            _Column("R-MAE", "r_mae", lambda row: _one(row, "r_mae", "+.3f"), 1, True),
-            _Column("PTR", "ptr", lambda row: _one(row, "ptr", ".2f"), 1, True),
-            _Column("Worst", "worst", lambda row: _one(row, "worst", ".4g"), -1),
-            _Column("Worst\n10 %", "worst_decile", lambda row: _one(row, "worst_decile", ".4g"), -1),
-        ]
-    else:
-        quality = [
-            _Column("Accuracy", "accuracy_mean", lambda row: _pair(row, "accuracy_mean", "accuracy_std", ".3f"), 1),
-            _Column("R-Acc", "r_acc", lambda row: _one(row, "r_acc", "+.3f"), 1, True),
-            _Column("PTR", "ptr", lambda row: _one(row, "ptr", ".2f"), 1, True),
-            _Column("Gain\n(points)", "gain_mean", _gain, 1, True),
-            _Column("Worst", "worst", lambda row: _one(row, "worst", ".3f"), 1),
-            _Column("Worst\n10 %", "worst_decile", lambda row: _one(row, "worst_decile", ".3f"), 1),
-        ]
-    return [*quality, _Column("Bytes", "", _size), _Column("Time", "", _time)]
-
-
-def _exempt(column: _Column, row: Row) -> bool:
-    """Say whether a row cannot win a column: LOCAL where systems are compared with LOCAL."""
-    return column.against_local and bool(row.get("reference"))
-
-
-def _value(column: _Column, row: Row) -> float | None:
-    """Return the number by which a row competes in a column."""
-    return row.get(column.key) if column.better else None
-
-
-def _best(rows: Sequence[Row], column: _Column) -> str | None:
-    """Return the best value of a column as it is printed, None where there is nothing to win."""
-    candidates = [
-        (column.better * value, column.show(row).split("±")[0])
-        for row in rows
-        if (value := _value(column, row)) is not None and not _exempt(column, row)
-    ]
-    return max(candidates)[1] if len(candidates) > 1 else None
-
-
-def _one(row: Row, key: str, form: str) -> str:
-    """Print one number."""
-    value = row.get(key)
-    return UNDEFINED if value is None else format(value, form)
-
-
-def _pair(row: Row, key: str, deviation: str, form: str) -> str:
-    """Print mean and standard deviation over seeds; one seed has no deviation to speak of."""
-    if row.get(key) is None or row.get(deviation) is None or len(row.get("seeds") or ()) < 2:
-        return _one(row, key, form)
-    return f"{row[key]:{form}}±{row[deviation]:{form}}"
-
-
-def _gain(row: Row) -> str:
-    """Print mean and standard deviation over clients of the individual gain."""
-    if row.get("gain_mean") is None:
-        return UNDEFINED
-    return f"{row['gain_mean']:+.1f}±{row['gain_std']:.1f}"
-
-
-def _size(row: Row) -> str:
-    """Print all bytes that training has moved, up, down and between clients."""
-    size = float(sum(row.get(f"bytes_{way}") or 0 for way in ("up", "down", "peer")))
-    units = iter(("B", "kB", "MB", "GB", "TB", "PB"))
-    unit = next(units)
-    while size >= 999.5:
-        size, unit = size / 1000, next(units)
-    return f"{size:.1f} {unit}" if size < 9.95 and unit != "B" else f"{size:.0f} {unit}"
-
-
-def _time(row: Row) -> str:
-    """Print the seconds of a run in the unit that suits them."""
-    seconds = row.get("seconds")
-    if seconds is None:
-        return UNDEFINED
-    if seconds < 99.95:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5_970 else f"{seconds / 3600:.1f} h"
-
-
-def _caption(rows: Sequence[Row], regression: bool) -> Text:
-    """Return the lines below the table."""
+def caption(rows: Sequence[Row], regression: bool) -> list[str]:
+    """Return what stands below a table of results, sentence by sentence."""
     metric = "error" if regression else "accuracy"
     seeds = max((len(row.get("seeds") or ()) for row in rows), default=0)
     over = f"{seeds} seeds" if seeds != 1 else "1 seed"
@@ -169,8 +73,7 @@ def _caption(rows: Sequence[Row], regression: bool) -> Text:
         lines.append("Gain over training alone: mean ± deviation over clients.")
     lines.append("PTR: share of clients no worse off than alone.")
     lines += [f"{row['label']}: {_listed(row['failed_clients'])} failed." for row in rows if row.get("failed_clients")]
-    lines += [_targets(rows, target) for target in rows[0].get("rounds_to_target") or ()] if rows else []
-    return Text("\n".join(_paragraphs(lines)))
+    return lines + ([_targets(rows, target) for target in rows[0].get("rounds_to_target") or ()] if rows else [])
 
 
 def _targets(rows: Sequence[Row], target: str) -> str:
