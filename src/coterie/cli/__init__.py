@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.checks import check
+from coterie.cli.comparing import compare
 from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.runs import adapt, resume, run
@@ -46,7 +47,19 @@ def root(
         raise typer.Exit
 
 
-_COMMANDS = (run, resume, adapt, tune, show, check, algorithms, cite, datasets, presets)  # as --help lists them
+_COMMANDS = (
+    run,
+    resume,
+    adapt,
+    tune,
+    compare,
+    show,
+    check,
+    algorithms,
+    cite,
+    datasets,
+    presets,
+)  # as --help lists them
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(deploy)
