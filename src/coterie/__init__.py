@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from coterie.errors import CoterieError, CoterieWarning
     from coterie.experiment import Adapted, Experiment, Interrupted, Result, adapt, resume, run
     from coterie.federation import ClientData, Federation, build_federation
+    from coterie.reports import Comparison, compare
     from coterie.tuning import Tuned, resume_tuning, tune
 
 __all__ = [
     "Adapted",
     "Algorithm",
     "ClientData",
+    "Comparison",
     "Config",
     "CoterieError",
     "CoterieWarning",
@@ -32,6 +34,7 @@ __all__ = [
     "adapt",
     "available_algorithms",
     "build_federation",
+    "compare",
     "load_config",
     "make_algorithm",
     "register",
@@ -47,6 +50,7 @@ _HOMES = {
     "coterie.errors": ("CoterieError", "CoterieWarning"),
     "coterie.experiment": ("Adapted", "Experiment", "Interrupted", "Result", "adapt", "resume", "run"),
     "coterie.federation": ("ClientData", "Federation", "build_federation"),
+    "coterie.reports": ("Comparison", "compare"),
     "coterie.tuning": ("Tuned", "resume_tuning", "tune"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.checks import check
+from coterie.cli.comparing import compare
 from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.reporting import report
@@ -49,7 +50,7 @@ def root(
 
 
 _COMMANDS = (
-    run, resume, watch, adapt, tune, report, show, check, algorithms, cite, datasets, presets,  # as --help lists them
+    run, resume, watch, adapt, tune, report, compare, show, check, algorithms, cite, datasets, presets,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

@@ -2,6 +2,7 @@
 
 from coterie.config.reading import load_config, parse_config
 from coterie.config.schema import (
+    RECIPE,
     AlgorithmEntry,
     Config,
     ModelConfig,
@@ -16,6 +17,7 @@ from coterie.config.schema import (
 )
 
 __all__ = [
+    "RECIPE",
     "AlgorithmEntry",
     "Config",
     "ModelConfig",

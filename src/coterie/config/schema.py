@@ -26,6 +26,22 @@ from pydantic import (
 from coterie.config.explain import explain
 from coterie.federation.config import FederationConfig
 
+RECIPE = (
+    "federation",
+    "model",
+    "training",
+    "rounds",
+    "participation",
+    "evaluate_every",
+    "report",
+    "absent",
+    "newcomers",
+    "privacy",
+    "dtype",
+    "buffers",
+)
+"""The keys that every result of an experiment depends on, beside its method and its seed."""
+
 
 def _file_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):

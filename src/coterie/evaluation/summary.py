@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
 from coterie.evaluation.protocol import Report
-from coterie.evaluation.reported import Reported, System, default_label, reported
+from coterie.evaluation.reported import Reported, RunKey, System, default_label, reported
 from coterie.evaluation.tables import LARGER_IS_BETTER, MAIN_METRIC, Tables, Task
 from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, ptr_mae, r_acc, r_mae
 
@@ -40,6 +40,7 @@ def summarise(
     targets: Sequence[float] = (),
     reference: System = ("local", ""),
     labels: Mapping[System, str] | None = None,
+    results: Mapping[RunKey, Reported] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of ``summary.json``, one a system, in the order in which the systems first appear.
 
@@ -58,12 +59,14 @@ def summarise(
             has None.
         reference: the system that trains alone, LOCAL.
         labels: names to print, by system; default ``algorithm (variant)``.
+        results: those of `reported`, where they are known already; the client table is not read then.
 
     Raises:
         CoterieError: ``best_val`` without validation data, or LOCAL with other clients.
 
     """
-    results = reported(tables.clients, MAIN_METRIC[task], report)
+    if results is None:
+        results = reported(tables.clients, MAIN_METRIC[task], report)
     systems = list(dict.fromkeys((algorithm, variant) for algorithm, variant, _ in results))
     rows = []
     for system in systems:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from coterie.config import Config, RayConfig
+from coterie.config import RECIPE, Config, RayConfig
 from coterie.engines import Engine, Simulation
 from coterie.engines.ray import RayEngine, library
 from coterie.errors import CoterieError
@@ -107,20 +107,8 @@ class Experiment:
 
     def recipe(self) -> dict[str, Any]:
         """The part of the configuration that every result depends on."""
-        keys = (
-            "federation",
-            "model",
-            "training",
-            "rounds",
-            "participation",
-            "evaluate_every",
-            "report",
-            "absent",
-            "newcomers",
-            "privacy",
-        )
         tree = self.config.as_dict()
-        return {key: tree.get(key) for key in (*keys, "dtype", "buffers")}
+        return {key: tree.get(key) for key in RECIPE}
 
     def engine(self, job: Job) -> Engine:
         """The engine of one job, at round 0.

@@ -9,7 +9,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from coterie.runs.table import UNDEFINED, plain_table
+from coterie.runs.columns import UNDEFINED
+from coterie.runs.table import plain_table
 
 LANDMARKS = (1, 5, 20)
 """Epochs that get a column, as far as there are so many, beside the last one."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.runs.table import UNDEFINED, result_caption, result_columns, winner_of
-
-Row = Mapping[str, Any]
+from coterie.runs.columns import UNDEFINED, Column, Row, columns, is_regression
+from coterie.runs.table import caption
 
 
 @dataclass(frozen=True)
@@ -22,26 +21,33 @@ class Cell:
 
 def summary_heads(rows: Sequence[Row]) -> list[str]:
     """The headers of the summary, that of the systems first."""
-    return ["System", *(column.header.replace("\n", " ") for column in result_columns(rows))]
+    return ["System", *(column.header.replace("\n", " ") for column in columns(is_regression(rows)))]
 
 
 def summary_cells(rows: Sequence[Row]) -> list[list[Cell]]:
     """The cells of the summary, line by line, the system's name first."""
-    columns = result_columns(rows)
-    winners = [winner_of(rows, column) for column in columns]
-    table = []
-    for row in rows:
-        line = [Cell(str(row["label"]))]
-        for column, winner in zip(columns, winners, strict=True):
-            text, value = column.show(row), column.number(row)
-            line.append(Cell(text, "" if value is None else repr(value), column.wins(row, winner)))
-        table.append(line)
-    return table
+    shown = columns(is_regression(rows))
+    marks = [column.marks(rows) for column in shown]
+    return [
+        [
+            Cell(str(row["label"])),
+            *(Cell(column.show(row), _number(column, row), marks[c][r] == "best") for c, column in enumerate(shown)),
+        ]
+        for r, row in enumerate(rows)
+    ]
+
+
+def _number(column: Column, row: Row) -> str:
+    """The number behind a cell: of bytes those of all directions, else the one by which systems compete."""
+    if column.name == "bytes":
+        return repr(float(sum(row.get(key) or 0 for key in column.keys)))
+    value = row.get(column.keys[0])
+    return "" if value is None else repr(value)
 
 
 def summary_caption(rows: Sequence[Row]) -> str:
     """What the numbers of the summary are."""
-    return str(result_caption(rows))
+    return " ".join(caption(rows, is_regression(rows)))
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:

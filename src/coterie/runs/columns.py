@@ -1,0 +1,129 @@
+"""The columns of a result table: what each shows of a summary's row, and who wins it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Row = Mapping[str, Any]
+
+Mark = Literal["", "best", "second"]
+
+UNDEFINED = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a result table.
+
+    ``name`` is how a person asks for it; ``keys`` are the numbers of a row behind it, first the one by which systems
+    compete; ``show`` prints a row's cell. ``better`` is 1 where larger is better, -1 where smaller is, 0 where there
+    is nothing to win. LOCAL wins nothing in a column that is ``against_local``.
+    """
+
+    name: str
+    header: str
+    keys: tuple[str, ...]
+    show: Callable[[Row], str]
+    better: int = 0
+    against_local: bool = False
+
+    def marks(self, rows: Sequence[Row]) -> list[Mark]:
+        """Return the mark of each row: the best value, and the second best; those that print alike are marked alike.
+
+        A single competitor wins nothing.
+        """
+        competing = [self.better != 0 and self._value(row) is not None and not self._exempt(row) for row in rows]
+        shown = [self.show(row).split("±")[0] for row in rows]
+        order = sorted(
+            (i for i, competes in enumerate(competing) if competes),
+            key=lambda i: (self.better * (self._value(rows[i]) or 0.0), shown[i]),
+            reverse=True,
+        )
+        texts = list(dict.fromkeys(shown[i] for i in order)) if len(order) > 1 else []
+        by_text: dict[str, Mark] = dict(zip(texts, ("best", "second"), strict=False))
+        return [by_text.get(text, "") if competes else "" for text, competes in zip(shown, competing, strict=True)]
+
+    def _value(self, row: Row) -> float | None:
+        value: float | None = row.get(self.keys[0])
+        return value
+
+    def _exempt(self, row: Row) -> bool:
+        """Say whether a row cannot win: LOCAL where systems are compared with LOCAL."""
+        return self.against_local and bool(row.get("reference"))
+
+
+def is_regression(rows: Sequence[Row]) -> bool:
+    """Say whether the rows report errors rather than accuracies."""
+    return any("mae_mean" in row for row in rows)
+
+
+def columns(regression: bool) -> list[Column]:
+    """Return the columns of a result table in their order."""
+    if regression:
+        quality = [
+            Column("mae", "MAE", ("mae_mean", "mae_std"), lambda row: _pair(row, "mae_mean", "mae_std", ".4g"), -1),
+            Column("r_mae", "R-MAE", ("r_mae", "r_mae_std"), lambda row: _one(row, "r_mae", "+.3f"), 1, True),
+            Column("ptr", "PTR", ("ptr", "ptr_std"), lambda row: _one(row, "ptr", ".2f"), 1, True),
+            Column("worst", "Worst", ("worst",), lambda row: _one(row, "worst", ".4g"), -1),
+            Column("worst_decile", "Worst\n10 %", ("worst_decile",), lambda row: _one(row, "worst_decile", ".4g"), -1),
+        ]
+    else:
+        quality = [
+            Column(
+                "accuracy",
+                "Accuracy",
+                ("accuracy_mean", "accuracy_std"),
+                lambda row: _pair(row, "accuracy_mean", "accuracy_std", ".3f"),
+                1,
+            ),
+            Column("r_acc", "R-Acc", ("r_acc", "r_acc_std"), lambda row: _one(row, "r_acc", "+.3f"), 1, True),
+            Column("ptr", "PTR", ("ptr", "ptr_std"), lambda row: _one(row, "ptr", ".2f"), 1, True),
+            Column("gain", "Gain\n(points)", ("gain_mean", "gain_std"), _gain, 1, True),
+            Column("worst", "Worst", ("worst",), lambda row: _one(row, "worst", ".3f"), 1),
+            Column("worst_decile", "Worst\n10 %", ("worst_decile",), lambda row: _one(row, "worst_decile", ".3f"), 1),
+        ]
+    return [
+        *quality,
+        Column("bytes", "Bytes", ("bytes_up", "bytes_down", "bytes_peer"), _size),
+        Column("seconds", "Time", ("seconds",), _time),
+    ]
+
+
+def _one(row: Row, key: str, form: str) -> str:
+    """Print one number."""
+    value = row.get(key)
+    return UNDEFINED if value is None else format(value, form)
+
+
+def _pair(row: Row, key: str, deviation: str, form: str) -> str:
+    """Print mean and standard deviation over seeds; one seed has no deviation to speak of."""
+    if row.get(key) is None or row.get(deviation) is None or len(row.get("seeds") or ()) < 2:
+        return _one(row, key, form)
+    return f"{row[key]:{form}}±{row[deviation]:{form}}"
+
+
+def _gain(row: Row) -> str:
+    """Print mean and standard deviation over clients of the individual gain."""
+    if row.get("gain_mean") is None:
+        return UNDEFINED
+    return f"{row['gain_mean']:+.1f}±{row['gain_std']:.1f}"
+
+
+def _size(row: Row) -> str:
+    """Print all bytes that training has moved, up, down and between clients."""
+    size = float(sum(row.get(f"bytes_{way}") or 0 for way in ("up", "down", "peer")))
+    units = iter(("B", "kB", "MB", "GB", "TB", "PB"))
+    unit = next(units)
+    while size >= 999.5:
+        size, unit = size / 1000, next(units)
+    return f"{size:.1f} {unit}" if size < 9.95 and unit != "B" else f"{size:.0f} {unit}"
+
+
+def _time(row: Row) -> str:
+    """Print the seconds of a run in the unit that suits them."""
+    seconds = row.get("seconds")
+    if seconds is None:
+        return UNDEFINED
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5_970 else f"{seconds / 3600:.1f} h"
