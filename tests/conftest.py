@@ -1,10 +1,13 @@
-"""Makes this folder importable, so that tests share ``toys``; keeps tests together that share processes."""
+"""Makes this folder importable, so that tests share ``toys``; keeps tests together that share processes; saves time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from coterie.experiment.session import Session
 
 TOGETHER = "deploy/test_real_sites.py"
 """Its tests wait for the same processes, so that one worker runs them all."""
@@ -22,3 +25,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return TOGETHER if f"{TOGETHER}::" in nodeid else nodeid
 
     return OneByOne(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def page_of_a_run(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs within a test's own process write no report.html, but where tests are about reports: it takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "reports" not in request.path.parts:
+            patch.setattr(Session, "_report", lambda session: None)
+        yield
