@@ -77,6 +77,9 @@ def look(page: Path, browser: str, screenshots: Path | None, width: int) -> dict
         tab.wait_for_selector("html[data-ready]", timeout=60_000)
         found["seconds"] = round(time.perf_counter() - begin, 2)
         plots = tab.locator(".plot:visible")
+        for i in range(plots.count()):
+            plots.nth(i).scroll_into_view_if_needed()  # a plot is drawn when it comes near
+            tab.wait_for_timeout(150)
         empty = [
             plots.nth(i).get_attribute("id")
             for i in range(plots.count())

@@ -68,7 +68,7 @@ def _shown(run: OpenedRun, data: dict[str, Any]) -> dict[str, bool]:
         "data": run.portrait is not None,
         "features": bool(portrait.get("features")),
         "samples": bool(portrait.get("samples")),
-        "strengths": bool(data["strengths"] or data["links"] or data["notes"]),
+        "strengths": bool(data["strengths"] or data["notes"] or any(f["joined"] == 1 for f in data["links"].values())),
         "client": bool(data["gains"]) and len(portrait["names"]) <= DETAILED_CLIENTS,
     }
 

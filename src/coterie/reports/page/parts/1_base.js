@@ -17,10 +17,15 @@ function variable(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function unpack(stored) {
-  const text = atob(stored.bytes);
+function bytesOf(base64) {
+  const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
+
+function unpack(stored) {
+  const bytes = bytesOf(stored.bytes);
   const flat = stored.kind === "f8" ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
   return { flat, shape: stored.shape };
 }
@@ -72,19 +77,28 @@ function layout(extra) {
 
 const drawn = [];
 
-// Draws now, and again whenever colours change; `make` returns traces, a layout and what a reader who cannot see hears.
+// A plot is drawn when it comes near the window, so that a page with many answers at once.
+const approaching = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) { approaching.unobserve(target); target.draw(true); }
+  }
+}, { rootMargin: "500px" });
+
+// Returns a function that draws again; `make` returns traces, a layout and what a reader who cannot see hears.
 function plot(id, make) {
   const element = byId(id);
   if (!element) return () => {};
-  const draw = () => {
-    const made = make();
+  let near = false;
+  element.draw = (now = false) => {
+    near = near || now;
+    const made = near ? make() : null;
     if (!made) return;
     element.setAttribute("aria-label", made.says);
     Plotly.react(element, made.traces, layout(made.layout), { displayModeBar: false, responsive: true });
   };
-  drawn.push(draw);
-  draw();
-  return draw;
+  drawn.push(element.draw);
+  approaching.observe(element);
+  return () => element.draw();
 }
 
 function fill(select, values, texts = values) {

@@ -1,6 +1,12 @@
 // Who learns from whom: a matrix or a graph, round by round.
 const STRONGEST = 3;
 
+// What is taken from whom, where a method stores other matrices too.
+function mainMatrix(found) {
+  const stored = Object.keys(found.matrices);
+  return stored.includes("propagation") ? "propagation" : stored[0];
+}
+
 function drawLinks() {
   const systems = Object.keys(page.links);
   if (!systems.length) return;
@@ -12,6 +18,7 @@ function drawLinks() {
   function choose() {
     const found = page.links[system.value];
     fill(which, Object.keys(found.matrices));
+    which.value = mainMatrix(found);
     slider.max = found.rounds.length - 1;
     slider.value = found.rounds.length - 1;
   }

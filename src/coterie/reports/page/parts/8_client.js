@@ -65,7 +65,7 @@ function drawClient() {
   const from = plot("client-from", () => {
     const k = current(), found = page.links[system.value];
     if (!found) return null;
-    const name = Object.keys(found.matrices).at(-1), { flat, shape } = unpack(found.matrices[name]);
+    const name = mainMatrix(found), { flat, shape } = unpack(found.matrices[name]);
     const row = found.clients.indexOf(names[k]), start = ((shape[0] - 1) * shape[1] + row) * shape[1];
     const sources = row < 0 ? [] : found.clients.map((client, j) => [client, flat[start + j]])
       .filter(([, value]) => !Number.isNaN(value) && value !== 0).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 10).reverse();

@@ -1,7 +1,6 @@
 // The plotting library comes compressed; the tables can be read and sorted before it is there.
 async function inflated(id) {
-  const bytes = Uint8Array.from(atob(byId(id).textContent), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  return new Response(new Blob([bytesOf(byId(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
 function dark() {
@@ -15,14 +14,14 @@ async function start() {
   script.textContent = await inflated("library");
   document.head.append(script);
   for (const draw of [drawCurves, drawGains, drawLinks, drawData, drawStrengths, drawClient]) draw();
-  const again = () => drawn.forEach((draw) => draw());
+  const again = (all = false) => drawn.forEach((draw) => draw(all));
   const button = byId("theme");
   const name = () => { button.textContent = dark() ? "Light" : "Dark"; };
   name();
   button.addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; name(); again(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { name(); again(); });
   let before;
-  addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; again(); });
+  addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme; document.documentElement.dataset.theme = "light"; again(true); });
   addEventListener("afterprint", () => {
     if (before) document.documentElement.dataset.theme = before; else delete document.documentElement.dataset.theme;
     again();
