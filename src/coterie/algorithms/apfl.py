@@ -29,6 +29,7 @@ class APFL(GlobalModel):
     title: ClassVar[str] = "APFL"
     paper: ClassVar[str] = "Deng et al., 2020"
     cites: ClassVar[str] = "deng2020adaptive"
+    strengths: ClassVar[tuple[str, ...]] = ("alpha",)
     evaluated: ClassVar[str] = "mixture of the private model and the global model after aggregation"
     deviations: ClassVar[tuple[str, ...]] = (
         "Parameters are mixed, as in the paper; the authors' code mixes the outputs of two networks.",

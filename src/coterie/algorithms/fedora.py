@@ -83,6 +83,7 @@ class Fedora(Algorithm):
     title: ClassVar[str] = "FEDORA"
     paper: ClassVar[str] = "Wu et al., KDD 2023"
     cites: ClassVar[str] = "wu2023personalized"
+    strengths: ClassVar[tuple[str, ...]] = ("lambda_k",)
     deviations: ClassVar[tuple[str, ...]] = (
         "The default variant follows the authors' program; the variant paper is the equations as printed.",
         "Similarities are singular values of the product of two subspaces, not raw inner products.",

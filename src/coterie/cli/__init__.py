@@ -15,6 +15,7 @@ from coterie.cli.checks import check
 from coterie.cli.comparing import compare
 from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
+from coterie.cli.reporting import report
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
 from coterie.cli.tuning import tune
@@ -47,19 +48,8 @@ def root(
         raise typer.Exit
 
 
-_COMMANDS = (
-    run,
-    resume,
-    adapt,
-    tune,
-    compare,
-    show,
-    check,
-    algorithms,
-    cite,
-    datasets,
-    presets,
-)  # as --help lists them
+# as --help lists them
+_COMMANDS = (run, resume, adapt, tune, report, compare, show, check, algorithms, cite, datasets, presets)
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(deploy)

@@ -150,5 +150,7 @@ def _print_result(console: Console, result: Any) -> None:
     for remark in result.remarks:
         console.print(escape(remark), highlight=False, soft_wrap=True)
     console.print(f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True)
+    if (page := result.directory / "report.html").exists():
+        console.print(f"Look at {escape(str(page))}", highlight=False, soft_wrap=True)
     if result.diverged:
         raise CoterieError(f"not every run reached its end: {'; '.join(result.diverged)}")

@@ -399,6 +399,7 @@ class Config(Section):
     checkpoint_every: PositiveInt = 50
     save_models: bool = True
     save_samples: bool = True
+    page: bool = True
     save_server: bool = True
     save_relations: Literal["evaluated", "every_round", "last", "none"] = "evaluated"
     output: Annotated[str, Field(min_length=1)] | None = None

@@ -34,6 +34,7 @@ class Algorithm:
     evaluated: ClassVar[str] = "own model after local training"
     deviations: ClassVar[tuple[str, ...]] = ()  # from the paper and from its authors' code, a sentence each
     differences: ClassVar[tuple[str, ...]] = ()  # Models among the answers that are changes or gradients, not models
+    strengths: ClassVar[tuple[str, ...]] = ()  # clients' state of one number each, worth following over rounds
     plain_sgd: ClassVar[bool] = False  # whether momentum, weight decay and Adam would make its server update wrong
     claims: ClassVar[Claims | Mapping[str, Claims]] = Claims()  # by variant, where variants differ
 

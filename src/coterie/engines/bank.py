@@ -224,6 +224,15 @@ class SiteBank:
         stage = self._stages[leaf]
         return take(stage.rows, stage.slots(clients))
 
+    def known(self, leaf: str) -> tuple[Tensor, Tensor]:
+        """Clients ``(c,)`` with a committed value of their own of an attribute that is a tensor, and the values."""
+        column = self.columns.get(leaf)
+        own = torch.zeros(0, dtype=torch.int64) if column is None else column.own.nonzero().flatten()
+        rows = torch.zeros(0) if column is None or not len(own) else column.read(own)
+        if not isinstance(rows, Tensor):
+            raise TypeError(f"{leaf} is {type(rows).__name__}, not a tensor")
+        return own, rows
+
     def answers(self, leaf: str, clients: Tensor) -> Rows:
         """The staged rows of ``clients`` as answers, which later asks of the round leave as they are."""
         stage = self._stages[leaf]

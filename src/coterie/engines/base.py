@@ -72,6 +72,7 @@ class RoundReport:
     seconds: dict[str, float] = field(default_factory=dict)
     ledger: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, float] = field(default_factory=dict)
+    strengths: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     due: bool = False
     late: RoundReport | None = None
 
@@ -266,7 +267,7 @@ class Engine(ABC):
         return RoundReport(
             self.round, evaluations, self._sizes() if evaluations else {},
             self._named(cohort), self._named(answered.nonzero().flatten()), tuple(self._failures),
-            seconds, self.ledger.this_round(), self._notes() if due else {}, due,
+            seconds, self.ledger.this_round(), self._notes() if due else {}, self._strengths() if due else {}, due,
         )  # fmt: skip
 
     def _notes(self) -> dict[str, float]:
@@ -275,6 +276,10 @@ class Engine(ABC):
         if (privacy := self.settings.privacy) is not None and privacy.noise is not None:
             notes["epsilon"] = epsilon_of(int(self.noised.max()), privacy.noise, privacy.delta)
         return notes
+
+    def _strengths(self) -> dict[str, NDArray[np.float64]]:
+        """The method's numbers of each client, ``(K,)`` each, where the clients' state is at hand."""
+        return {}
 
     def relations(self) -> dict[str, NDArray[np.float32]]:
         """Who learns from whom, by name: ``(K, K)``, row i for what client i takes."""

@@ -111,6 +111,10 @@ class Share:
         """Metrics of the clients by split and name."""
         return Parcel(self.sites.evaluate({**shared, **own}, round))
 
+    def strengths(self) -> Parcel:
+        """The numbers of clients that the method wants followed."""
+        return Parcel(self.sites.strengths())
+
     def state_dict(self) -> Parcel:
         """The state of the clients."""
         return Parcel(self.sites.state_dict())
@@ -279,6 +283,12 @@ class RayEngine(Engine):
                     table = whole.setdefault(split, {}).setdefault(metric, np.full(self.K, np.nan))
                     table[actor.rows] = values.numpy()
         return whole
+
+    def _strengths(self) -> dict[str, NDArray[np.float64]]:
+        if not self.algorithm.strengths:
+            return {}
+        parts = self._results([actor.handle.strengths.remote() for actor in self._actors])
+        return {name: np.concatenate([part[name] for part in parts]) for name in self.algorithm.strengths}
 
     def _offered(self, method: str, offer: Mapping[str, Any]) -> list[Any]:
         """What a method of each actor will return, given what the server offers to its clients."""

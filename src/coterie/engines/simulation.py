@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor
@@ -56,6 +58,9 @@ class Simulation(Engine):
 
     def _commit(self, good: Tensor) -> None:
         self.sites.commit(good)
+
+    def _strengths(self) -> dict[str, NDArray[np.float64]]:
+        return self.sites.strengths()
 
     def _predict(self, offer: Mapping[str, Any]) -> Iterator[tuple[Sequence[int], Predictor]]:
         return ((rows.tolist(), predictor) for rows, predictor in self.sites.predictors(offer, self.round))

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.contract import Algorithm, LocalContext, Predictor, Site, ToPeers
@@ -323,6 +325,16 @@ class Sites:
         return {
             split: {metric: torch.cat(pieces) for metric, pieces in metrics.items()} for split, metrics in parts.items()
         }
+
+    def strengths(self) -> dict[str, NDArray[np.float64]]:
+        """The numbers of clients that the method wants followed, ``(k,)`` each; NaN where one has none yet."""
+        found = {}
+        for name in self.algorithm.strengths:
+            values = torch.full((self.federation.k,), torch.nan, dtype=torch.float64)
+            own, rows = self.bank.known(name)
+            values[own] = rows.double().cpu()
+            found[name] = values.numpy()
+        return found
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from coterie.experiment.result import Result
 from coterie.experiment.sharing import carry_out_together, chosen_share, grouped
 from coterie.experiment.work import Closing, Opening
 from coterie.federation.portrait import portrait
+from coterie.reports import open_run
 from coterie.runs import About, History, NewcomersDirectory, RunDirectory
 from coterie.runs.atomic import write_json
 
@@ -77,11 +78,22 @@ class Session:
             labels={system.key: system.label for system in plan.systems},
         )
         self.directory.write_summary(rows)
-        diverged = tuple(self.record.diverged)
-        if config.newcomers is None or not config.newcomers.clients:
-            return Result(self.directory.path, rows, config.name, diverged)
-        newcomers, remarks = self._newcomers(task)
-        return Result(self.directory.path, rows, config.name, diverged, newcomers, tuple(remarks))
+        newcomers: list[dict[str, Any]] = []
+        remarks: list[str] = []
+        if config.newcomers is not None and config.newcomers.clients:
+            newcomers, remarks = self._newcomers(task)
+        if config.page:
+            self._report()
+        return Result(self.directory.path, rows, config.name, tuple(self.record.diverged), newcomers, tuple(remarks))
+
+    def _report(self) -> None:
+        """The page about this run; what was computed stands, whatever becomes of the page."""
+        from coterie.reports.page import write_page
+
+        try:
+            write_page(open_run(self.directory.path))
+        except CoterieError as error:
+            self.display.warn(f"no report: {error}")
 
     def _describe(self) -> None:
         """What this experiment is, and whose data it is about, for those who read the run directory."""
@@ -167,6 +179,8 @@ class Session:
         self.history.add_ledger(*key, report.ledger)
         for name, value in report.notes.items():
             self.history.add(*key, "", name, value, phase="train")
+        for name, values in report.strengths.items():
+            self.history.add_clients(*key, "", names, self._openings[job.key].n, name, values, phase="train")
         for phase, seconds in report.seconds.items():
             self.history.add_timing(*key, phase, seconds)
         for failure in report.failures:

@@ -40,7 +40,7 @@ def results_sheet(comparison: Comparison) -> Sheet:
     rows = list(comparison.rows)
     shown = columns(is_regression(rows))
     if not comparison.by:
-        return result_sheet(rows, shown, notes=[*caption(rows, is_regression(rows)), *_seeds(comparison)])
+        return result_sheet(rows, shown, notes=[*caption(rows), *_seeds(comparison)])
     column = next(column for column in shown if column.name == comparison.measure.name)
     groups = _groups(comparison)
     cells: dict[str, list[Cell]] = {label: [] for label in comparison.labels}

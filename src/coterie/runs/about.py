@@ -67,7 +67,7 @@ class About:
         try:
             content: dict[str, Any] = json.loads(run.about.read_text(encoding="utf-8"))
             labels = {(row["algorithm"], row["variant"]): row["label"] for row in content.pop("labels")}
-            lists = {key: tuple(content.pop(key)) for key in ("seeds", "targets", "reference")}
+            lists: dict[str, Any] = {key: tuple(content.pop(key)) for key in ("seeds", "targets", "reference")}
             return cls(labels=labels, **lists, **content)
         except FileNotFoundError as error:
             raise CoterieError(f"{run.path} has no about.json, so it does not say what was compared.") from error

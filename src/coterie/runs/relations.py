@@ -47,10 +47,11 @@ def load_relations(
         A file is damaged.
     """
     folder = run.relations / system_folder(algorithm, variant) / f"seed{seed}"
-    return {int(path.stem.removeprefix("round")): _read(path) for path in sorted(folder.glob("round*.npz"))}
+    return {int(path.stem.removeprefix("round")): read_relations(path) for path in sorted(folder.glob("round*.npz"))}
 
 
-def _read(path: Path) -> dict[str, NDArray[np.float32]]:
+def read_relations(path: Path) -> dict[str, NDArray[np.float32]]:
+    """The matrices of one file by name, and the names ``clients``; raises CoterieError when it is damaged."""
     try:
         with np.load(path) as content:
             return {name: content[name] for name in content.files}

@@ -1,0 +1,1 @@
+"""The pieces of the page: its HTML, style and scripts."""
