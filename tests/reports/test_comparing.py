@@ -150,7 +150,7 @@ def test_clients_of_different_federations_are_no_pairs(tmp_path: Path) -> None:
         "fedora (released, alpha=1); --by puts each federation into a column of its own."
     ) in found.notes
     assert found.ranks is None
-    assert "all systems together have 0 client and seed in common" in found.notes[-1]
+    assert "two blocks (one client and seed each) with results of all systems, and there are 0." in found.notes[-1]
 
 
 def test_by_a_key_makes_columns(tmp_path: Path) -> None:
@@ -186,6 +186,17 @@ def test_other_settings_may_go_along_with_the_key(tmp_path: Path) -> None:
     assert results_sheet(found).headers == ("System", "lr=0.01", "lr=0.1")
     both = compare(runs, by=["training.lr", "training.epochs"])
     assert results_sheet(both).headers == ("System", "lr=0.01\nepochs=2", "lr=0.1\nepochs=1")
+
+
+def test_columns_with_other_numbers_of_seeds_say_so(tmp_path: Path) -> None:
+    runs = [
+        made(tmp_path / "two", ALL, seeds=[0, 1], rounds=2),
+        made(tmp_path / "one", {"local": {0: LOCAL[0]}}, seeds=[0], rounds=3),
+    ]
+    notes = results_sheet(compare(runs, by=["rounds"])).notes
+    assert notes[-1] == (
+        "Seeds: 2 for local at rounds=2, fedavg at rounds=2, fedora (released) at rounds=2; 1 for local at rounds=3."
+    )
 
 
 def test_by_an_option_of_a_method(tmp_path: Path) -> None:
@@ -255,7 +266,7 @@ def test_an_unfinished_run_gives_what_it_has(tmp_path: Path) -> None:
     assert [len(row["seeds"]) for row in found.rows] == [2, 1, 2]
     assert found.notes[0].startswith(f"{run}: local, seed 0: 2 of 9 rounds.")
     assert found.notes[0].endswith("And 3 more such.")
-    assert "Seeds: local 2, fedavg 1, fedora (released) 2." in results_sheet(found).notes
+    assert "Seeds: 2 for local, fedora (released); 1 for fedavg." in results_sheet(found).notes
     tested = {each.label: each.test for each in found.tests}
     assert tested["fedavg"] is not None
     assert tested["fedavg"].pairs == 4
@@ -313,20 +324,16 @@ def test_a_key_that_no_run_has(tmp_path: Path) -> None:
         compare([])
 
 
-def test_a_real_run_and_a_regression(tmp_path: Path) -> None:
-    """Trained for two rounds; errors are compared the other way round, and not together with accuracies."""
-    common = {
+def test_a_real_run_and_a_regression(finished: Path, tmp_path: Path) -> None:
+    """Errors are compared the other way round, and not together with accuracies."""
+    sine = {
+        "federation": {"source": "sine", "partition": {"rule": "natural"}},
         "model": {"name": "mlp", "hidden": [4]},
-        "rounds": 2,
-        "evaluate_every": 1,
+        "training": {"epochs": 1},
         "algorithms": ["local", "fedavg"],
+        "rounds": 1,
     }
-    digits = {"source": "digits", "partition": {"rule": "iid", "clients": 3}, "train": 12, "validation": 6, "test": 10}
-    sine = {"source": "sine", "partition": {"rule": "natural"}}
-    runs = [
-        coterie.run(common | {"federation": federation}, output=tmp_path / name).directory
-        for name, federation in (("digits", digits), ("sine", sine))
-    ]
+    runs = [finished, coterie.run(sine, output=tmp_path / "sine").directory]
     found = [compare([run]) for run in runs]
     assert [each.measure.name for each in found] == ["accuracy", "mae"]
     for each in found:

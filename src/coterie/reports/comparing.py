@@ -166,7 +166,10 @@ def compare(
     if len(complete) > 1 and complete.shape[1] > 2:
         ranks = average_ranks(complete, list(complete.columns), larger_is_better=measure.larger_is_better)
     elif complete.shape[1] > 2:
-        notes.append(f"There are no average ranks: all systems together have {len(complete)} {measure.unit} in common.")
+        notes.append(
+            f"There are no average ranks: they need two blocks (one {measure.unit} each) with results of all systems, "
+            f"and there {'is' if len(complete) else 'are'} {len(complete)}."
+        )
     rows = tuple(_row(standing, by) for standing in standings)
     directories = tuple(run.directory.path for run in runs)
     return Comparison(

@@ -40,7 +40,7 @@ def results_sheet(comparison: Comparison) -> Sheet:
     rows = list(comparison.rows)
     shown = columns(is_regression(rows))
     if not comparison.by:
-        return result_sheet(rows, shown, notes=[*caption(rows, is_regression(rows)), *_seeds(comparison)])
+        return result_sheet(rows, shown, notes=[*caption(rows), *_seeds(comparison)])
     column = next(column for column in shown if column.name == comparison.measure.name)
     groups = _groups(comparison)
     cells: dict[str, list[Cell]] = {label: [] for label in comparison.labels}
@@ -149,11 +149,15 @@ def _groups(comparison: Comparison) -> dict[str, str]:
 
 def _seeds(comparison: Comparison) -> list[str]:
     """How many seeds each system has, where they do not all have as many."""
-    counts = {(row["label"], *map(text_of, row["by"].values())): len(row["seeds"]) for row in comparison.rows}
-    if len(set(counts.values())) < 2:
+    names: dict[int, list[str]] = {}
+    groups = _groups(comparison)
+    for row in comparison.rows:
+        group = groups[text_of(list(row["by"].values()))].replace("\n", ", ")
+        names.setdefault(len(row["seeds"]), []).append(f"{row['label']} at {group}" if group else row["label"])
+    if len(names) < 2:
         return []
-    listed = ", ".join(" ".join((*name, str(count))) for name, count in counts.items())
-    return [f"Seeds: {listed}."]
+    counts = [f"{count} for {', '.join(those)}" for count, those in names.items()]
+    return [f"Seeds: {'; '.join(counts)}."]
 
 
 def _test_cells(against: Against, metric: str) -> list[Cell]:
@@ -171,8 +175,8 @@ def _test_cells(against: Against, metric: str) -> list[Cell]:
     ]
 
 
-def _p(value: float) -> str:
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+def _p(value: float, equals: str = "") -> str:
+    return "<0.001" if value < 0.001 else f"{equals}{value:.3f}"
 
 
 def _test_notes(comparison: Comparison) -> list[str]:
@@ -194,6 +198,6 @@ def _test_notes(comparison: Comparison) -> list[str]:
     alike = f"not told apart: {groups}." if groups else "all are told apart."
     return [
         *notes,
-        f"Average ranks over {ranks.blocks} blocks: Friedman χ² = {ranks.statistic:.2f}, p = {_p(ranks.p)}; critical "
-        f"difference (Nemenyi, {ranks.alpha:g}) {ranks.critical_difference:.2f}; {alike}",
+        f"Average ranks over {ranks.blocks} blocks: Friedman χ² = {ranks.statistic:.2f}, p {_p(ranks.p, '= ')}; "
+        f"critical difference (Nemenyi, {ranks.alpha:g}) {ranks.critical_difference:.2f}; {alike}",
     ]

@@ -16,8 +16,9 @@ class Column:
     """One column of a result table.
 
     ``name`` is how a person asks for it; ``keys`` are the numbers of a row behind it, first the one by which systems
-    compete; ``show`` prints a row's cell. ``better`` is 1 where larger is better, -1 where smaller is, 0 where there
-    is nothing to win. LOCAL wins nothing in a column that is ``against_local``.
+    compete; ``show`` prints a row's cell, and ``total`` gives its number where that is no single one. ``better`` is 1
+    where larger is better, -1 where smaller is, 0 where there is nothing to win. LOCAL wins nothing in a column that is
+    ``against_local``.
     """
 
     name: str
@@ -26,26 +27,28 @@ class Column:
     show: Callable[[Row], str]
     better: int = 0
     against_local: bool = False
+    total: Callable[[Row], float] | None = None
+
+    def number(self, row: Row) -> float | None:
+        """Return the number behind the text, None where it is not defined."""
+        value: float | None = row.get(self.keys[0]) if self.total is None else self.total(row)
+        return value
 
     def marks(self, rows: Sequence[Row]) -> list[Mark]:
         """Return the mark of each row: the best value, and the second best; those that print alike are marked alike.
 
         A single competitor wins nothing.
         """
-        competing = [self.better != 0 and self._value(row) is not None and not self._exempt(row) for row in rows]
+        competing = [self.better != 0 and self.number(row) is not None and not self._exempt(row) for row in rows]
         shown = [self.show(row).split("±")[0] for row in rows]
         order = sorted(
             (i for i, competes in enumerate(competing) if competes),
-            key=lambda i: (self.better * (self._value(rows[i]) or 0.0), shown[i]),
+            key=lambda i: (self.better * (self.number(rows[i]) or 0.0), shown[i]),
             reverse=True,
         )
         texts = list(dict.fromkeys(shown[i] for i in order)) if len(order) > 1 else []
         by_text: dict[str, Mark] = dict(zip(texts, ("best", "second"), strict=False))
         return [by_text.get(text, "") if competes else "" for text, competes in zip(shown, competing, strict=True)]
-
-    def _value(self, row: Row) -> float | None:
-        value: float | None = row.get(self.keys[0])
-        return value
 
     def _exempt(self, row: Row) -> bool:
         """Say whether a row cannot win: LOCAL where systems are compared with LOCAL."""
@@ -84,7 +87,7 @@ def columns(regression: bool) -> list[Column]:
         ]
     return [
         *quality,
-        Column("bytes", "Bytes", ("bytes_up", "bytes_down", "bytes_peer"), _size),
+        Column("bytes", "Bytes", ("bytes_up", "bytes_down", "bytes_peer"), _size, total=_bytes),
         Column("seconds", "Time", ("seconds",), _time),
     ]
 
@@ -109,9 +112,14 @@ def _gain(row: Row) -> str:
     return f"{row['gain_mean']:+.1f}±{row['gain_std']:.1f}"
 
 
+def _bytes(row: Row) -> float:
+    """Return all bytes that training has moved, up, down and between clients."""
+    return float(sum(row.get(f"bytes_{way}") or 0 for way in ("up", "down", "peer")))
+
+
 def _size(row: Row) -> str:
-    """Print all bytes that training has moved, up, down and between clients."""
-    size = float(sum(row.get(f"bytes_{way}") or 0 for way in ("up", "down", "peer")))
+    """Print all bytes in the unit that suits them."""
+    size = _bytes(row)
     units = iter(("B", "kB", "MB", "GB", "TB", "PB"))
     unit = next(units)
     while size >= 999.5:

@@ -31,9 +31,8 @@ def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
         title: a line above the table, for example the experiment's name.
 
     """
-    regression = is_regression(rows)
-    notes = _paragraphs(caption(rows, regression))
-    return terminal(result_sheet(rows, columns(regression), title=title or "", notes=notes))
+    notes = paragraphs(caption(rows))
+    return terminal(result_sheet(rows, columns(is_regression(rows)), title=title or "", notes=notes))
 
 
 def terminal(sheet: Sheet) -> Table:
@@ -61,8 +60,9 @@ def plain_table(title: str | None, caption: str | Text) -> Table:
     )
 
 
-def caption(rows: Sequence[Row], regression: bool) -> list[str]:
-    """Return what stands below a table of results, sentence by sentence."""
+def caption(rows: Sequence[Row]) -> list[str]:
+    """Return what stands below a table of results: the protocol, what deviations are over, and which clients failed."""
+    regression = is_regression(rows)
     metric = "error" if regression else "accuracy"
     seeds = max((len(row.get("seeds") or ()) for row in rows), default=0)
     over = f"{seeds} seeds" if seeds != 1 else "1 seed"
@@ -85,7 +85,7 @@ def _targets(rows: Sequence[Row], target: str) -> str:
     return f"Rounds to {target}: {'; '.join(parts)}."
 
 
-def _paragraphs(lines: Sequence[str]) -> list[str]:
+def paragraphs(lines: Sequence[str]) -> list[str]:
     """Join short sentences into lines of at most 96 characters."""
     joined: list[str] = []
     for line in lines:

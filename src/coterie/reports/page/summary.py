@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.runs.columns import UNDEFINED, Column, Row, columns, is_regression
+from coterie.runs.columns import UNDEFINED, columns, is_regression
 from coterie.runs.table import caption
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,28 +28,17 @@ def summary_heads(rows: Sequence[Row]) -> list[str]:
 
 def summary_cells(rows: Sequence[Row]) -> list[list[Cell]]:
     """The cells of the summary, line by line, the system's name first."""
-    shown = columns(is_regression(rows))
-    marks = [column.marks(rows) for column in shown]
-    return [
-        [
-            Cell(str(row["label"])),
-            *(Cell(column.show(row), _number(column, row), marks[c][r] == "best") for c, column in enumerate(shown)),
-        ]
-        for r, row in enumerate(rows)
-    ]
-
-
-def _number(column: Column, row: Row) -> str:
-    """The number behind a cell: of bytes those of all directions, else the one by which systems compete."""
-    if column.name == "bytes":
-        return repr(float(sum(row.get(key) or 0 for key in column.keys)))
-    value = row.get(column.keys[0])
-    return "" if value is None else repr(value)
+    table = [[Cell(str(row["label"]))] for row in rows]
+    for column in columns(is_regression(rows)):
+        for line, row, mark in zip(table, rows, column.marks(rows), strict=True):
+            value = column.number(row)
+            line.append(Cell(column.show(row), "" if value is None else repr(value), mark == "best"))
+    return table
 
 
 def summary_caption(rows: Sequence[Row]) -> str:
     """What the numbers of the summary are."""
-    return " ".join(caption(rows, is_regression(rows)))
+    return " ".join(caption(rows))
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:
