@@ -4,6 +4,7 @@ from coterie.config.reading import load_config, parse_config
 from coterie.config.schema import (
     AlgorithmEntry,
     Config,
+    MlflowConfig,
     ModelConfig,
     NewcomersConfig,
     ParticipationConfig,
@@ -11,13 +12,16 @@ from coterie.config.schema import (
     RayConfig,
     ScheduleConfig,
     SitesConfig,
+    TrackingConfig,
     TrainingConfig,
     TuneConfig,
+    WandbConfig,
 )
 
 __all__ = [
     "AlgorithmEntry",
     "Config",
+    "MlflowConfig",
     "ModelConfig",
     "NewcomersConfig",
     "ParticipationConfig",
@@ -25,8 +29,10 @@ __all__ = [
     "RayConfig",
     "ScheduleConfig",
     "SitesConfig",
+    "TrackingConfig",
     "TrainingConfig",
     "TuneConfig",
+    "WandbConfig",
     "load_config",
     "parse_config",
 ]

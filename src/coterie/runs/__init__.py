@@ -2,7 +2,7 @@
 
 from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
-from coterie.runs.history import History
+from coterie.runs.history import History, Measured
 from coterie.runs.lock import locked
 from coterie.runs.models import load_model, save_models
 from coterie.runs.newcomers import NewcomersDirectory
@@ -12,6 +12,7 @@ from coterie.runs.table import result_table
 
 __all__ = [
     "History",
+    "Measured",
     "NewcomersDirectory",
     "RunDirectory",
     "environment",

@@ -44,6 +44,16 @@ class _Block:
 Row = tuple[Any, ...]
 
 
+class Measured(NamedTuple):
+    """One number of a run, as it stands in the history; the seconds of a phase are its metric ``seconds``."""
+
+    round: int
+    phase: str
+    split: str
+    metric: str
+    value: float
+
+
 class History:
     """Every number that a run produces, by system, seed and round.
 
@@ -155,6 +165,24 @@ class History:
     def add_failure(self, algorithm: str, variant: str | None, seed: int, round: int, client: str, reason: str) -> None:
         """Add a client that could not finish a round, and why."""
         self._failures.append((algorithm, variant or "", int(seed), int(round), client, reason))
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many rows the history and the timings have, for `measured` to look at what came afterwards."""
+        return len(self._history), len(self._timings)
+
+    def measured(
+        self, algorithm: str, variant: str | None, seed: int, *, after: tuple[int, int] = (0, 0)
+    ) -> list[Measured]:
+        """Return the numbers of a run, or those that were added ``after`` the tables had these `lengths`."""
+        run = (algorithm, variant or "", int(seed))
+        history, timings = after
+        numbers = [Measured(*row[3:]) for row in self._history[history:] if row[:3] == run]
+        return numbers + [
+            Measured(round, phase, "", "seconds", seconds)
+            for *key, round, phase, seconds in self._timings[timings:]
+            if tuple(key) == run
+        ]
 
     def cut(self, algorithm: str, variant: str | None, seed: int, round: int, *, owed: int | None = None) -> None:
         """Drop what a run (a system and seed) recorded after ``round``; -1 drops all of it.
