@@ -22,6 +22,7 @@ from coterie.deploy.siteside import answer
 from coterie.engines import SitesLost
 from coterie.engines.wire import Packet
 from coterie.errors import CoterieError
+from tracked import of_tensorboard, of_the_history
 
 SITES = ("client-00", "client-01", "client-02")
 EXPERIMENT: dict[str, Any] = {
@@ -331,3 +332,22 @@ def test_noise_is_drawn_once_for_a_question_and_counted(tmp_path: Path) -> None:
     first, second = (couriers.taken("client-01", asked) for _ in range(2))
     assert all((a == b).all() for a, b in zip(first.arrays, second.arrays, strict=True))
     assert len(first.arrays) > 0
+
+
+def test_sites_are_not_told_where_the_server_tracks(tmp_path: Path) -> None:
+    secret = {"tracking": {"mlflow": {"uri": "https://name:word@mlflow.example.org"}}}
+    experiment, couriers = deployed(placed(tmp_path / "sites"), **secret)
+    assert experiment.config.tracking is not None
+    assert "tracking" not in experiment.told
+    assert "mlflow" not in str(couriers.hello.tree())
+
+
+def test_late_evaluations_are_tracked_as_of_their_round(tmp_path: Path) -> None:
+    wanted = {"tracking": {"tensorboard": True}}
+    folder = placed(tmp_path / "sites")
+    experiment, couriers = deployed(folder, **wanted)
+    couriers.stop_before = 3
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run_or_resume(tmp_path / "run", None)
+    deployed(folder, **wanted)[0].run_or_resume(tmp_path / "run", None)
+    assert of_tensorboard(tmp_path / "run") == of_the_history(tmp_path / "run")

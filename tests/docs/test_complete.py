@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from coterie.config import Config, NewcomersConfig, RangeConfig, RayConfig, TrainingConfig, TuneConfig
+from coterie.config import (
+    Config,
+    MlflowConfig,
+    NewcomersConfig,
+    RangeConfig,
+    RayConfig,
+    TrackingConfig,
+    TrainingConfig,
+    TuneConfig,
+    WandbConfig,
+)
 from coterie.contract import available_algorithms
 from coterie.contract.options import explained
 from coterie.federation import FederationConfig, available_rules, available_sources
@@ -123,7 +133,19 @@ def test_the_overviews_list_every_algorithm() -> None:
 
 
 @pytest.mark.parametrize(
-    "section", [Config, NewcomersConfig, TrainingConfig, TuneConfig, RangeConfig, RayConfig, FederationConfig]
+    "section",
+    [
+        Config,
+        NewcomersConfig,
+        TrainingConfig,
+        TuneConfig,
+        RangeConfig,
+        RayConfig,
+        TrackingConfig,
+        MlflowConfig,
+        WandbConfig,
+        FederationConfig,
+    ],
 )
 def test_every_configuration_key_is_described(section: type[BaseModel]) -> None:
     keys = set(section.model_fields)

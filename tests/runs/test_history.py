@@ -253,3 +253,16 @@ def test_equal_sizes_are_kept_once(run: RunDirectory) -> None:
         assert first is second
         assert third.tolist() == [7, 5, 6]
     equal(history.frames(), History.read(run).frames())
+
+
+def test_the_numbers_of_a_run_and_those_that_came_last() -> None:
+    history = full()
+    before = history.lengths
+    add_round(history, ("fedora", "released"), 1, 4)
+    add_round(history, ("local", None), 1, 4)
+    tables = history.frames([("fedora", "released", 1)])
+    wanted = [(row.round, row.phase, row.split, row.metric, row.value) for row in tables.history.itertuples()]
+    wanted += [(row.round, row.phase, "", "seconds", row.seconds) for row in tables.timings.itertuples()]
+    assert history.measured("fedora", "released", 1) == wanted
+    assert history.measured("fedora", "released", 1, after=before) == [row for row in wanted if row[0] == 4]
+    assert history.measured("local", None, 7) == []

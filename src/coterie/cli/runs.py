@@ -32,6 +32,10 @@ def run(
     engine: Annotated[
         str | None, typer.Option(help="Where clients train: simulation (here), or ray (actors of a Ray cluster).")
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Also log to tensorboard, mlflow or wandb; repeatable."),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print the resolved configuration and what it will cost; train nothing."),
@@ -50,6 +54,9 @@ def run(
     overrides = [*(overrides or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     with friendly(debug, data_dir):
         experiment = loaded(console, quiet)
+        if track:
+            stated = experiment.read_config(config, overrides).tracking  # a section of the file stays as it is
+            overrides += [f"tracking.{name}=true" for name in track if not getattr(stated, name, None)]
         if dry_run:
             from coterie.experiment.estimate import dry_run as estimate
 

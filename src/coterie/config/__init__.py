@@ -5,6 +5,7 @@ from coterie.config.schema import (
     RECIPE,
     AlgorithmEntry,
     Config,
+    MlflowConfig,
     ModelConfig,
     NewcomersConfig,
     ParticipationConfig,
@@ -12,14 +13,17 @@ from coterie.config.schema import (
     RayConfig,
     ScheduleConfig,
     SitesConfig,
+    TrackingConfig,
     TrainingConfig,
     TuneConfig,
+    WandbConfig,
 )
 
 __all__ = [
     "RECIPE",
     "AlgorithmEntry",
     "Config",
+    "MlflowConfig",
     "ModelConfig",
     "NewcomersConfig",
     "ParticipationConfig",
@@ -27,8 +31,10 @@ __all__ = [
     "RayConfig",
     "ScheduleConfig",
     "SitesConfig",
+    "TrackingConfig",
     "TrainingConfig",
     "TuneConfig",
+    "WandbConfig",
     "load_config",
     "parse_config",
 ]

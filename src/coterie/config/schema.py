@@ -302,6 +302,40 @@ class SitesConfig(Section):
         return self.quorum or max(min(2, len(self.names)), 4 * len(self.names) // 5)
 
 
+def _switched(value: Any) -> Any:
+    """``true`` is short for a section with all defaults, ``false`` for none."""
+    return ({} if value else None) if isinstance(value, bool) else value
+
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class MlflowConfig(Section):
+    """MLflow: a server or database at ``uri``, by default a database in the run directory.
+
+    ``experiment`` is what MLflow files the runs under, by default the name of the experiment.
+    """
+
+    uri: Text | None = None
+    experiment: Text | None = None
+
+
+class WandbConfig(Section):
+    """Weights & Biases: ``project`` is by default the name of the experiment, ``entity`` the user's own."""
+
+    project: Text | None = None
+    entity: Text | None = None
+    mode: Literal["offline", "online"] = "offline"
+
+
+class TrackingConfig(Section):
+    """Trackers that receive every number of the history as it comes; nothing leaves the machine unless told to."""
+
+    tensorboard: bool = False
+    mlflow: Annotated[MlflowConfig | None, BeforeValidator(_switched)] = None
+    wandb: Annotated[WandbConfig | None, BeforeValidator(_switched)] = None
+
+
 RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?P<log>:\s*log)?\s*")
 
 
@@ -396,6 +430,7 @@ class Config(Section):
     absent: Annotated[dict[PositiveInt, list[str]], BeforeValidator(_rounds)] = {}
     newcomers: NewcomersConfig | None = None
     tune: TuneConfig | None = None
+    tracking: TrackingConfig | None = None
     checkpoint_every: PositiveInt = 50
     save_models: bool = True
     save_samples: bool = True

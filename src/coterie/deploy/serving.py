@@ -61,7 +61,8 @@ class Deployed(Experiment):
                 "privacy is each site's own affair: remove it, and let the sites set policy in site.yaml"
             )
         self.sites: SitesConfig = config.sites
-        self.told = config.as_dict()  # as it was written: how a site executes is its own affair
+        # as it was written, since how a site executes is its own affair; where the server tracks is the server's
+        self.told = config.model_copy(update={"tracking": None}).as_dict()
         settled = {"engine": "flower", "device": "cpu", "save_models": False, "checkpoint_every": 1, "processes": 1}
         super().__init__(config.model_copy(update=settled))
         self.roster = Roster(tuple(self.sites.names), tuple(config.seeds), bind)

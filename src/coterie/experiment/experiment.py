@@ -24,6 +24,7 @@ from coterie.models.factory import ModelSpec
 from coterie.privacy import epsilon_of
 from coterie.runs import History, RunDirectory, locked
 from coterie.runs.record import Record
+from coterie.tracking import check_libraries
 from coterie.yamltext import write_yaml
 
 
@@ -88,6 +89,8 @@ class Experiment:
             What is wrong, and the remedy.
         """
         self._check_engine()
+        if self.config.tracking is not None:
+            check_libraries(self.config.tracking)
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
         check_roster(self.config, federation)

@@ -19,6 +19,7 @@ from coterie.experiment.plan import Job
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.result import Result
 from coterie.experiment.sharing import carry_out_together, chosen_share, grouped
+from coterie.experiment.tracked import subject, tracking
 from coterie.experiment.work import Closing, Opening
 from coterie.federation.portrait import portrait
 from coterie.reports import open_run
@@ -45,6 +46,7 @@ class Session:
     ) -> None:
         self.experiment, self.directory, self.history, self.record = experiment, run, history, record
         self.display = Display(experiment.plan, experiment.config.rounds, console)
+        self.tracking = tracking(experiment, run, self.display.warn)
         self.stop = StopRequest()
         self._openings: dict[Key, Opening] = {}
 
@@ -54,7 +56,7 @@ class Session:
         left = [job for job in plan if job.key not in self.record.finished]
         self.record.check_recipe(self.experiment.recipe())
         self._describe()
-        with self.display, listening(self._stopping) as self.stop:
+        with self.display, self.tracking, listening(self._stopping) as self.stop:
             groups = self._groups(left)
             seeds = max((len(group) for group in groups), default=1)
             count, threads = how_many(self.experiment, len(groups), seeds) if left else (1, 1)
@@ -168,11 +170,15 @@ class Session:
                 f"(round {opening.round}), so a file is missing or older: put it back, or delete "
                 f"{self.directory.checkpoint(*job.key)} to run this part again."
             )
+        if self.tracking.sinks:
+            about = subject(self.experiment, job, self.directory)
+            self.tracking.begin(job.key, about, self.history.measured(*job.key))
         self.display.begin(job, max(opening.round, 0))
 
     def noted(self, job: Job, report: RoundReport) -> bool:
         """One round into the history, and onto the screen; whether a stop was asked for."""
         key, names = (*job.key, report.round), self._openings[job.key].names
+        before = self.history.lengths
         for split, metrics in report.evaluations.items():
             for metric, values in metrics.items():
                 self.history.add_clients(*key, split, names, report.n[split], metric, values)
@@ -183,6 +189,7 @@ class Session:
             self.history.add_clients(*key, "", names, self._openings[job.key].n, name, values, phase="train")
         for phase, seconds in report.seconds.items():
             self.history.add_timing(*key, phase, seconds)
+        self.tracking.note(job.key, self.history.measured(*job.key, after=before))
         for failure in report.failures:
             self.history.add_failure(*key, failure.client, failure.reason)
             self.display.warn(f"{job.system.label} seed {job.seed}, round {report.round}: {failure}")
@@ -198,12 +205,14 @@ class Session:
         """Every client failed: the rounds before are kept, and the other methods still run."""
         for client in self._openings[job.key].names:
             self.history.add_failure(*job.key, round, client, reason)
+        self.tracking.end(job.key, "failed")
         self.record.diverged.append(f"{job.system.label} seed {job.seed}, round {round}: {reason}")
         self.display.warn(self.record.diverged[-1])
 
     def finished(self, job: Job, closing: Closing) -> None:
         """Traffic by client and history; only then the job counts as finished."""
         self._note_traffic(job, closing)
+        self.tracking.end(job.key, "finished")
         self._write()
         self.record.finish(job.key)
         reference = self._reference(job)

@@ -3,7 +3,7 @@
 from coterie.runs.about import About
 from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
-from coterie.runs.history import History
+from coterie.runs.history import History, Measured
 from coterie.runs.lock import held, locked
 from coterie.runs.models import load_model, save_models
 from coterie.runs.newcomers import NewcomersDirectory
@@ -15,6 +15,7 @@ from coterie.runs.table import result_table
 __all__ = [
     "About",
     "History",
+    "Measured",
     "NewcomersDirectory",
     "Record",
     "RunDirectory",

@@ -44,6 +44,16 @@ class _Block:
 Row = tuple[Any, ...]
 
 
+class Measured(NamedTuple):
+    """One number of a run, as it stands in the history; the seconds of a phase are its metric ``seconds``."""
+
+    round: int
+    phase: str
+    split: str
+    metric: str
+    value: float
+
+
 class History:
     """Every number that a run produces, by system, seed and round.
 
@@ -76,8 +86,8 @@ class History:
     ) -> None:
         """Add one metric of all clients.
 
-        In the phase ``evaluate`` its means over clients go to the history too: ``<metric>``, where every
-        client counts once, and ``<metric>:weighted``, by examples.
+        Of a split in the phase ``evaluate`` its means over clients go to the history too: ``<metric>``, where
+        every client counts once, and ``<metric>:weighted``, by examples.
 
         Args:
             algorithm: the system's algorithm.
@@ -105,7 +115,7 @@ class History:
         if key in self._blocks:
             raise ValueError(f"there are results for {key} already; is (algorithm, variant) unique?")
         self._blocks[key] = _Block(roster, self._kept(roster, split, sizes), results)
-        if phase == "evaluate":
+        if phase == "evaluate" and split:  # bytes of an evaluation belong to no split, and the ledger sums them
             owners = sizes > 0  # a client without examples has no metric, whatever stands in its place
             self.add(algorithm, variant, seed, round, split, metric, macro(results[owners]))
             by_size = weighted(results[owners], sizes[owners])
@@ -155,6 +165,24 @@ class History:
     def add_failure(self, algorithm: str, variant: str | None, seed: int, round: int, client: str, reason: str) -> None:
         """Add a client that could not finish a round, and why."""
         self._failures.append((algorithm, variant or "", int(seed), int(round), client, reason))
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many rows the history and the timings have, for `measured` to look at what came afterwards."""
+        return len(self._history), len(self._timings)
+
+    def measured(
+        self, algorithm: str, variant: str | None, seed: int, *, after: tuple[int, int] = (0, 0)
+    ) -> list[Measured]:
+        """Return the numbers of a run, or those that were added ``after`` the tables had these `lengths`."""
+        run = (algorithm, variant or "", int(seed))
+        history, timings = after
+        numbers = [Measured(*row[3:]) for row in self._history[history:] if row[:3] == run]
+        return numbers + [
+            Measured(round, phase, "", "seconds", seconds)
+            for *key, round, phase, seconds in self._timings[timings:]
+            if tuple(key) == run
+        ]
 
     def cut(self, algorithm: str, variant: str | None, seed: int, round: int, *, owed: int | None = None) -> None:
         """Drop what a run (a system and seed) recorded after ``round``; -1 drops all of it.
