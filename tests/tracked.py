@@ -39,7 +39,7 @@ def of_the_history(run: Path) -> Numbers:
 
 
 def of_tensorboard(run: Path) -> Numbers:
-    """What TensorBoard shows, with what it purges left out."""
+    """What TensorBoard shows."""
     folder, found = run / "tracking" / "tensorboard", []
     for place in sorted({path.parent for path in folder.rglob("*tfevents*")}):
         events = EventAccumulator(str(place), size_guidance={"tensors": 0}).Reload()

@@ -12,7 +12,7 @@ import faulty
 import pandas as pd
 import pytest
 import yaml
-from comparing import check_disturbed, check_equal, check_models
+from comparing import check_disturbed, check_equal, check_models, told
 
 import coterie
 from coterie.config import parse_config
@@ -154,7 +154,7 @@ def test_a_site_that_joins_later_is_taken_in(tmp_path: Path) -> None:
 
     couriers.exchange = joining  # type: ignore[method-assign]
     experiment.run_or_resume(tmp_path / "run", None)
-    ours, theirs = (pd.read_parquet(tmp_path / name / "clients.parquet") for name in ("run", "simulated"))
+    ours, theirs = (told(pd.read_parquet(tmp_path / name / "clients.parquet")) for name in ("run", "simulated"))
     keys = ["algorithm", "seed", "round", "split", "metric", "client"]
     ours, theirs = (
         table[(table["phase"] == "evaluate") & (table["split"] == "test") & (table["algorithm"] == "fedora")

@@ -33,11 +33,13 @@ class TensorBoard:
 
 
 class _Events:
-    """The event files of one run; what an earlier sitting wrote is hidden, since all of it comes again."""
+    """The event files of one run; those of an earlier sitting go, since all that they hold comes again."""
 
     def __init__(self, folder: Path, subject: Subject) -> None:
         tensorboard = library()
-        self._writer = tensorboard.SummaryWriter(str(folder), purge_step=0)
+        for old in folder.glob("events.out.tfevents.*"):
+            old.unlink()  # TensorBoard's own way, purge_step, leaves numbers of double precision there twice
+        self._writer = tensorboard.SummaryWriter(str(folder))
         # the summary of the whole experiment is left out: TensorBoard then finds the parameters of all runs
         _, start, self._end = tensorboard.summary.hparams(dict(subject.parameters), {})
         self._writer.file_writer.add_summary(start)
