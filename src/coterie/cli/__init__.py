@@ -14,6 +14,7 @@ import typer
 from coterie.cli.checks import check
 from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
+from coterie.cli.plotting import plot
 from coterie.cli.reporting import report
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
@@ -47,7 +48,9 @@ def root(
         raise typer.Exit
 
 
-_COMMANDS = (run, resume, adapt, tune, report, show, check, algorithms, cite, datasets, presets)  # as --help lists them
+_COMMANDS = (  # as --help lists them
+    run, resume, adapt, tune, report, plot, show, check, algorithms, cite, datasets, presets,
+)  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(deploy)

@@ -25,7 +25,7 @@ FILES = (
     "summary.json",
     "report.html",
 )
-FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints")
+FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints", "figures")
 
 ADAPTED = "adapted"
 """What `coterie adapt` puts into a run directory lies in ``adapted-<n>``."""
@@ -165,6 +165,11 @@ class RunDirectory:
     def newcomers(self) -> Path:
         """What became of newcomers, ``newcomers/<algorithm>-<variant>/seed<k>.csv``."""
         return self.path / "newcomers"
+
+    @property
+    def figures(self) -> Path:
+        """What `coterie plot` has drawn, ``figures/``."""
+        return self.path / "figures"
 
     def server(self, algorithm: str, variant: str | None, seed: int) -> Path:
         """Return the file ``servers/<algorithm>-<variant>/seed<k>.pt``: what newcomers will need."""
