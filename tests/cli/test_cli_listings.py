@@ -17,7 +17,7 @@ from coterie.federation.datasets import SOURCES, Source
 
 def test_every_command_has_help_worth_reading() -> None:
     assert coterie("--help").exit_code == 0
-    for command in ("run", "resume", "tune", "show", "algorithms", "cite", "datasets", "presets"):
+    for command in ("run", "resume", "tune", "plot", "show", "algorithms", "cite", "datasets", "presets"):
         result = coterie(command, "--help")
         assert result.exit_code == 0
         assert command in coterie("--help").stdout

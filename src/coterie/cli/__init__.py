@@ -15,6 +15,7 @@ from coterie.cli.checks import check
 from coterie.cli.comparing import compare
 from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
+from coterie.cli.plotting import plot
 from coterie.cli.reporting import report
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
@@ -50,7 +51,7 @@ def root(
 
 
 _COMMANDS = (
-    run, resume, watch, adapt, tune, report, compare, show, check, algorithms, cite, datasets, presets,
+    run, resume, watch, adapt, tune, report, compare, plot, show, check, algorithms, cite, datasets, presets,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

@@ -25,7 +25,7 @@ FILES = (
     "summary.json",
     "report.html",
 )
-FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints", "tracking")
+FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures")
 
 ADAPTED = "adapted"
 """What `coterie adapt` puts into a run directory lies in ``adapted-<n>``."""
@@ -170,6 +170,11 @@ class RunDirectory:
     def tracking(self) -> Path:
         """What trackers keep on this machine, ``tracking/``."""
         return self.path / "tracking"
+
+    @property
+    def figures(self) -> Path:
+        """What `coterie plot` has drawn, ``figures/``."""
+        return self.path / "figures"
 
     def server(self, algorithm: str, variant: str | None, seed: int) -> Path:
         """Return the file ``servers/<algorithm>-<variant>/seed<k>.pt``: what newcomers will need."""
