@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_kinds_go_into_the_run_directory(run: Path) -> None:
     result = coterie("plot", run, "--format", "png")
     assert result.exit_code == 0, result.output
-    kinds = ("curves", "gain", "accuracy", "scatter", "relations", "data")
+    kinds = ("curves", "gain", "accuracy", "scatter", "relations", "data", "ranks")
     assert {path.name for path in (run / "figures").iterdir()} == {f"{kind}.png" for kind in kinds}
     content = (run / "figures/curves.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n")
@@ -71,7 +71,7 @@ def test_an_unfinished_run_is_drawn_and_says_what_is_missing(tmp_path: Path) -> 
     assert "FEDORA, seed 1: 6 of 10 rounds." in result.stdout
     assert "left out data:" in result.stdout
     assert "federation.json" in result.stdout
-    assert {path.stem for path in (tmp_path / "out").iterdir()} == {"curves", "gain", "accuracy", "relations"}
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {"curves", "gain", "accuracy", "relations", "ranks"}
     assert coterie("plot", tmp_path / "run", "-q").stdout == ""
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
 from coterie.errors import CoterieError
-from coterie.reports import OpenedRun
+from coterie.reports import OpenedRun, compare, open_run
 from coterie.reports.figures.choice import Choice
 from coterie.reports.figures.graph import draw_graphs
 from coterie.reports.figures.heatmap import draw_heatmaps
@@ -162,6 +162,19 @@ def test_the_strongest_relations_are_arrows_from_the_giver_to_the_taker() -> Non
     assert found[places["a"], places["c"]] > found[places["b"], places["a"]]
 
 
+def test_clients_that_share_much_are_neighbours_on_the_circle() -> None:
+    names = [f"c{k}" for k in range(6)]
+    taken = np.eye(6)
+    for one, other in ((0, 3), (1, 4), (2, 5)):
+        taken[one, other] = taken[other, one] = 0.9
+    (axes,) = draw_graphs([("x", pd.DataFrame(taken, index=names, columns=names))], 1, 3.3).axes
+    places = np.asarray(axes.collections[0].get_offsets())
+    np.testing.assert_allclose(np.linalg.norm(places - 0.5, axis=1), 0.5)
+    far = np.linalg.norm(places[:, None] - places[None], axis=2)
+    for one, other in ((0, 3), (1, 4), (2, 5)):
+        assert far[one, other] == pytest.approx(np.sort(far[one])[1])  # nobody is nearer
+
+
 def test_weights_of_a_client_by_round(run: OpenedRun) -> None:
     (axes,) = draw("relations", [run], Choice(shape="weights", clients=("client-03",))).axes
     with np.load(run.directory.relations / "fedora-released/seed0/round00006.npz") as stored:
@@ -205,6 +218,18 @@ def test_ranks_stand_in_their_places_and_cliques_join_them() -> None:
     assert np.ptp(x["cd"]) == pytest.approx(0.9 * unit)
     low, high = cliques.get_xdata()
     assert low < stems[0] < stems[1] < high < stems[2]
+
+
+def test_ranks_are_those_of_the_comparison(finished: Path) -> None:
+    wanted = compare([finished]).ranks
+    assert wanted is not None
+    (axes,) = draw("ranks", [open_run(finished)], Choice(width=6.9)).axes
+    written = " ".join(text.get_text() for text in axes.texts)
+    assert f"CD = {wanted.critical_difference:.2f}" in written
+    for label, rank in wanted.average.items():
+        assert f"{label} {rank:.2f}" in written or f"{rank:.2f} {label}" in written
+    with pytest.raises(CoterieError, match="leave --system out"):
+        draw("ranks", [open_run(finished)], Choice(systems=("fedavg",)))
 
 
 def test_two_runs_side_by_side_have_systems_of_their_own(run: OpenedRun, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Word = TypeVar("Word", bound=str)
 
-KINDS = ("curves", "gain", "accuracy", "scatter", "relations", "data")
+KINDS = ("curves", "gain", "accuracy", "scatter", "relations", "data", "ranks")
 FORMATS = ("pdf", "svg", "png")
 
 
@@ -75,7 +75,6 @@ def plot(
     with friendly(debug):
         try:
             import matplotlib  # noqa: F401
-            import networkx  # noqa: F401
         except ImportError as error:
             raise CoterieError("coterie plot needs matplotlib: pip install 'coterie[plot]'.") from error
         from coterie.reports import open_run

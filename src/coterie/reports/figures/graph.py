@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import networkx
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,6 +12,7 @@ from matplotlib.patches import FancyArrowPatch
 from numpy.typing import NDArray
 
 from coterie.errors import CoterieError
+from coterie.reports.figures.facts import similar_places
 from coterie.reports.figures.heatmap import Panel
 from coterie.reports.figures.style import COLOURS, grid, new_figure, paper_style, short_names
 
@@ -69,17 +69,11 @@ def _taken(frame: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def _places(taken: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where clients lie in the unit square, ``(K, 2)``: those that learn much from each other lie close."""
-    both = taken + taken.T
-    graph = networkx.from_numpy_array(both / max(both.max(), 1e-12))
-    start = networkx.circular_layout(graph)
-    found = networkx.spring_layout(graph, pos=start, iterations=200, k=1.6 / np.sqrt(max(1, len(taken))), seed=0)
-    places = np.array([found[node] for node in range(len(taken))])
-    spread = np.ptp(places, axis=0)
-    if len(taken) < 2:
-        return np.full((len(taken), 2), 0.5)
-    unit: NDArray[np.float64] = (places - places.min(axis=0)) / np.where(spread > 0, spread, 1.0)
-    return unit
+    """Where clients lie on a circle in the unit square, ``(K, 2)``: those that share much are neighbours."""
+    count = len(taken)
+    angles = np.empty(count)
+    angles[similar_places(pd.DataFrame(taken + taken.T))] = 2 * np.pi * np.arange(count) / max(1, count)
+    return np.asarray(0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1))
 
 
 def _colours(names: Sequence[str], groups: Mapping[str, float] | None) -> list[str]:

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from coterie.errors import CoterieError
+from coterie.reports.comparing import compare
 from coterie.reports.figures.accuracy import draw_accuracy
 from coterie.reports.figures.choice import Choice
 from coterie.reports.figures.curves import draw_curves
@@ -18,6 +19,7 @@ from coterie.reports.figures.data import draw_classes, draw_sizes
 from coterie.reports.figures.facts import FACTS, divided_once, fact, places
 from coterie.reports.figures.gain import draw_gain
 from coterie.reports.figures.gathered import check_choice, gathered, without
+from coterie.reports.figures.ranks import draw_ranks
 from coterie.reports.figures.related import related
 from coterie.reports.figures.scatter import draw_scatter
 from coterie.reports.figures.style import Look
@@ -107,6 +109,15 @@ def _data(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     return draw_classes(np.asarray(counts)[order], ordered, choice.width)
 
 
+def _ranks(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
+    if choice.systems:
+        raise CoterieError("--kind ranks is of all systems, since a rank is one among the others: leave --system out.")
+    found = compare([run.directory.path for run in runs], metric=choice.metric).ranks
+    if found is None:
+        raise without(runs, "no average ranks", "they take three systems with results of two clients or seeds")
+    return draw_ranks(found.average, found.critical_difference, found.cliques, choice.width)
+
+
 KINDS: dict[str, Callable[[Sequence[OpenedRun], Choice], Figure]] = {
     "curves": _curves,
     "gain": _gain,
@@ -114,6 +125,7 @@ KINDS: dict[str, Callable[[Sequence[OpenedRun], Choice], Figure]] = {
     "scatter": _scatter,
     "relations": related,
     "data": _data,
+    "ranks": _ranks,
 }
 
 

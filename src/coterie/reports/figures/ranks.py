@@ -34,10 +34,11 @@ def draw_ranks(ranks: Mapping[str, float], cd: float, cliques: Sequence[Collecti
     top, below = 0.45, 0.12 + CLIQUE * len(wide)
     height = top + below + LINE * half + 0.12
     figure = new_figure(width, height)
+    figure.set_layout_engine("none")  # everything has its place in inches
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.axis("off")
-    margin = min(0.32 * width, 0.25 + 0.062 * max(map(len, ranks)))
+    margin = min(0.42 * width, 0.2 + 0.065 * (5 + max(map(len, ranks))))
     last = max(len(ranks), 2)
 
     def at(rank: float) -> float:
