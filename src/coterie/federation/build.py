@@ -19,6 +19,7 @@ from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
 from coterie.federation.partition import RULES, Division
+from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
 
 
@@ -42,6 +43,7 @@ def build_federation(
     generator = np.random.Generator(np.random.PCG64(used_seed))
     normal = _normal(section.normalise, examples)
     division = section.partition.divide(examples, section.sizes_in_force, generator)
+    _require_whole_blocks(examples, division, section.partition.rule)
     source: dict[str, Any] = {
         **section.model_dump(mode="json", exclude_none=True),
         "seed": used_seed,
@@ -58,6 +60,22 @@ def build_federation(
         classes=examples.classes,
         source=source,
     ).validate()
+
+
+def _require_whole_blocks(examples: Examples, division: Division, rule: str) -> None:
+    """No block is both trained and tested on, whatever the rule does.
+
+    Raises:
+        CoterieError: names a block that is in two splits.
+    """
+    if examples.blocks is None:
+        return
+    mixed = mixed_block((division.train, division.validation, division.test), examples.blocks)
+    if mixed is not None:
+        raise CoterieError(
+            f"The rule {rule} puts examples of the block {mixed!r} of {examples.name!r} into two of train, validation "
+            "and test: choose another rule, such as natural, or no blocks."
+        )
 
 
 def parse(config: Mapping[str, Any]) -> FederationConfig:
