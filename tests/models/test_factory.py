@@ -45,6 +45,10 @@ def size(module: nn.Module) -> int:
         ("linear", GRAY, 10, {}, 7_850),
         ("mlp", (1, 8, 8), 10, {"hidden": []}, 650),
         ("mlp", (5,), 2, {"hidden": [3], "dropout": 0.5}, 26),
+        ("cnn1d", (9, 32), 6, {}, 9 * 32 * 5 + 32 + 32 * 64 * 5 + 64 + 64 * 8 * 64 + 64 + 64 * 6 + 6),
+        ("cnn1d", (2, 4), 3, {"channels": [3], "kernel": 1, "hidden": 5, "dropout": 0.5}, 9 + 35 + 18),
+        ("char-gru", (80,), 65, {}, 65 * 8 + 3 * 64 * (8 + 64 + 2) + 65 * 65),
+        ("char-gru", (5,), 2, {"characters": 9, "embedding": 1, "hidden": 2, "layers": 2}, 9 + 30 + 36 + 6),
         ("cnn", (1, 8, 8), 3, {"channels": [4], "hidden": 5, "batch_norm": True}, 104 + 8 + 85 + 18),
     ],
 )
@@ -66,7 +70,7 @@ def test_gru_reads_sequences_of_any_entries(shape: tuple[int, ...]) -> None:
 
 def test_every_model_is_listed_and_built_afresh() -> None:
     assert set(available_models()) == {
-        "mlp", "linear", "cnn", "fedora-cnn", "gru",
+        "mlp", "linear", "cnn", "cnn1d", "fedora-cnn", "gru", "char-gru", "auto",
         "feddwa-cnn", "feddwa-emnist-cnn", "pgfed-cnn", "federico-cnn", "resnet8", "resnet18",
     }  # fmt: skip
     assert all(line and not line.startswith(" ") for line in available_models().values())
@@ -85,7 +89,7 @@ def test_a_factory_without_a_docstring_is_listed_with_an_empty_line(monkeypatch:
     [
         ("mpl", GRAY, {}, r"model.name 'mpl' is unknown; did you mean 'mlp'\?"),
         ("fedora_cnn", GRAY, {}, r"did you mean 'fedora-cnn'\?"),
-        ("transformer", GRAY, {}, "choose one of cnn, feddwa-cnn, .*, resnet8 or module:factory"),
+        ("transformer", GRAY, {}, "choose one of auto, char-gru, cnn, cnn1d, .*, resnet8 or module:factory"),
         ("mlp", GRAY, {"hiden": [3]}, r"model.hiden is not an option of model 'mlp'; did you mean 'hidden'\?"),
         ("mlp", GRAY, {"colour": 3}, "model.colour is not an option.*it takes hidden, dropout"),
         ("linear", GRAY, {"hidden": [3]}, "it takes none"),
@@ -101,6 +105,11 @@ def test_a_factory_without_a_docstring_is_listed_with_an_empty_line(monkeypatch:
         ("fedora-cnn", (1, 15, 40), {}, "images of 15 x 40 are too small"),
         ("cnn", (64,), {}, "it takes images"),
         ("fedora-cnn", (8, 8), {}, "it takes images"),
+        ("cnn1d", (64,), {}, "it takes signals"),
+        ("cnn1d", (9, 3), {}, "signals of 3 steps are too short to be halved 2 times"),
+        ("cnn1d", (9, 32), {"kernel": 4}, "kernel is an odd number of steps, not 4"),
+        ("char-gru", (9, 32), {}, "it takes codes of characters"),
+        ("auto", (9,), {"inputs": "text"}, "inputs is numbers or codes, not 'text'"),
         ("feddwa-cnn", (3, 8, 8), {}, "images of 8 x 8 are too small for 2 convolutions"),
         ("feddwa-cnn", COLOUR, {"dropout": 2.0}, "could not be built.*probability"),
         ("feddwa-emnist-cnn", (1, 12, 28), {}, "images of 12 x 28 are too small"),

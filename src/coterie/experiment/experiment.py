@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from coterie.config import RECIPE, Config, RayConfig
+from coterie.config import RECIPE, Config, ModelConfig, RayConfig
 from coterie.engines import Engine, Simulation
 from coterie.engines.ray import RayEngine, library
 from coterie.errors import CoterieError
@@ -18,7 +18,7 @@ from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.result import Result
 from coterie.experiment.session import Session
-from coterie.experiment.setting import check_model, check_roster, engine_settings, resolve_device
+from coterie.experiment.setting import check_model, check_roster, engine_settings, resolve_device, sized
 from coterie.federation import Federation, build_federation
 from coterie.models.factory import ModelSpec
 from coterie.privacy import epsilon_of
@@ -94,8 +94,16 @@ class Experiment:
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
         check_roster(self.config, federation)
+        self._size_model(federation)
         check_model(self.model, federation)
         return federation
+
+    def _size_model(self, federation: Federation) -> None:
+        """Store what the model depends on, so that a resumed run and every process build the same one."""
+        self.model = sized(self.model, federation)
+        if self.model.options != self.config.model.options:
+            named = ModelConfig(name=self.model.name, **self.model.options)
+            self.config = self.config.model_copy(update={"model": named})
 
     def _check_engine(self) -> None:
         if self.config.engine == "flower":

@@ -57,6 +57,17 @@ def check_roster(config: Config, federation: Federation) -> None:
                 raise CoterieError(f"absent, round {round}: there is no client {name}: {hint}")
 
 
+def sized(model: ModelSpec, federation: Federation) -> ModelSpec:
+    """The model ``auto`` with what it wants to know of the data, unless that was given; any other as it is."""
+    if model.name != "auto":
+        return model
+    data = federation.train
+    # pictures have a scale and more axes
+    codes = data.inputs.dtype == torch.uint8 and len(data.feature_shape) == 1 and data.scale == 1.0
+    found = {"inputs": "codes" if codes else "numbers", "examples": int(data.n.median())}
+    return ModelSpec(model.name, {**found, **model.options})
+
+
 def check_model(model: ModelSpec, federation: Federation) -> None:
     """Let the model predict two examples, before anything is written or trained.
 

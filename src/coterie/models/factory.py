@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import pairwise
-from math import prod
 from typing import Any, Literal
 
 from torch import nn
@@ -84,100 +82,3 @@ def find_factory(name: str) -> Factory:
     near = get_close_matches(name, _FACTORIES, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(sorted(_FACTORIES))} or module:factory"
     raise CoterieError(f"model.name '{name}' is unknown; {hint}")
-
-
-@model("mlp")
-def mlp(
-    feature_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128, 128), dropout: float = 0.0
-) -> nn.Module:
-    """Fully connected network with ReLU; FEDORA's 784-128-128-10 by default (118,282 parameters on MNIST)."""
-    layers: list[nn.Module] = [nn.Flatten()]
-    width = prod(feature_shape)
-    for size in hidden:
-        if size < 1:
-            raise ValueError(f"a hidden layer has at least one unit, not {size}")
-        layers += [nn.Linear(width, size), nn.ReLU()]
-        if dropout:
-            layers.append(nn.Dropout(dropout))
-        width = size
-    return nn.Sequential(*layers, nn.Linear(width, classes))
-
-
-@model("linear")
-def linear(feature_shape: Sequence[int], classes: int) -> nn.Module:
-    """One linear layer: logistic or linear regression."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(prod(feature_shape), classes))
-
-
-@model("cnn")
-def cnn(
-    feature_shape: Sequence[int],
-    classes: int,
-    channels: Sequence[int] = (32, 64),
-    hidden: int = 512,
-    batch_norm: bool = False,
-) -> nn.Module:
-    """Convolutions 5x5 with ReLU and 2x2 pooling, then one hidden layer (PGFed's network by default)."""
-    pixels = pixels_left(feature_shape, len(channels))
-    layers: list[nn.Module] = []
-    for before, after in pairwise((feature_shape[0], *channels)):
-        layers += [nn.Conv2d(before, after, 5), nn.ReLU(), nn.MaxPool2d(2)]
-        if batch_norm:
-            layers.append(nn.BatchNorm2d(after))
-    width = (feature_shape[0], *channels)[-1] * pixels
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
-
-
-def pixels_left(feature_shape: Sequence[int], convolutions: int, kernel: int = 5, padding: int = 0) -> int:
-    """Pixels of an image after so many convolutions, each with 2x2 pooling.
-
-    Raises:
-        ValueError: the inputs are no images, or too small ones.
-    """
-    if len(feature_shape) != 3:
-        raise ValueError("it takes images, (channels, height, width)")
-    height, width = feature_shape[1:]
-    lost = kernel - 1 - 2 * padding
-    for _ in range(convolutions):
-        height, width = (height - lost) // 2, (width - lost) // 2
-        if min(height, width) < 1:
-            raise ValueError(
-                f"images of {feature_shape[1]} x {feature_shape[2]} are too small for {convolutions} convolutions"
-            )
-    return height * width
-
-
-@model("fedora-cnn")
-def fedora_cnn(feature_shape: Sequence[int], classes: int) -> nn.Module:
-    """FEDORA's five-layer network for 32 x 32 images (121,182 parameters with 10 classes)."""
-    pixels = pixels_left(feature_shape, 2)
-    return nn.Sequential(
-        nn.Conv2d(feature_shape[0], 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * pixels, 120), nn.ReLU(),
-        nn.Linear(120, 84), nn.ReLU(),
-        nn.Linear(84, classes),
-    )  # fmt: skip
-
-
-class _Recurrent(nn.Module):
-    """A GRU over the first feature axis, and a linear head on its last state."""
-
-    head_name = "head"
-
-    def __init__(self, inputs: int, hidden: int, classes: int) -> None:
-        super().__init__()
-        self.gru = nn.GRU(inputs, hidden, batch_first=True)
-        self.head = nn.Linear(hidden, classes)
-
-    def forward(self, x: Any) -> Any:
-        """``(B, steps, inputs) -> (B, classes)``."""
-        states, _ = self.gru(x.flatten(2) if x.ndim > 2 else x.unsqueeze(2))
-        return self.head(states[:, -1])
-
-
-@model("gru")
-def gru(feature_shape: Sequence[int], classes: int, hidden: int = 64) -> nn.Module:
-    """A gated recurrent network over the first feature axis of a sequence."""
-    return _Recurrent(prod(feature_shape[1:]), hidden, classes)

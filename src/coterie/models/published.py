@@ -1,4 +1,4 @@
-"""The convolutional networks of the papers, by name; FEDORA's are in the factory."""
+"""The convolutional networks of the papers, by name; FEDORA's is among the plain ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from coterie.models.factory import cnn, model, pixels_left
+from coterie.models.convolutions import cnn, pixels_left
+from coterie.models.factory import model
 
 
 @model("feddwa-cnn")
