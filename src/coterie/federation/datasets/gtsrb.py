@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from coterie.errors import CoterieError
 from coterie.federation.datasets.files import find
 from coterie.federation.datasets.images import class_folders, read_images
 from coterie.federation.datasets.npz import ENDINGS, class_labels, read_npz
-from coterie.federation.datasets.registry import register_source
+from coterie.federation.datasets.registry import Options, register_source
 from coterie.federation.examples import Examples
 
 SIDE = 32
@@ -21,16 +24,26 @@ OFFICIAL = "GTSRB/Final_Training/Images"
 REDUCED = "gtsrb_32x32_5000"
 
 
+class Gtsrb(Options):
+    """Options of the source ``gtsrb``."""
+
+    keep_together: Literal["nothing", "tracks"] = Field(
+        "nothing", description="what goes to one split as a whole; tracks: no sign is both trained and tested on"
+    )
+
+
 @register_source(
     "gtsrb",
     "German traffic signs resized to 32 x 32 pixels, 43 classes: 39,209 (needs coterie[images]) or 5,000",
     f"gtsrb/{OFFICIAL}/<class>/*.ppm with GT-<class>.csv, else gtsrb/{REDUCED}.npz (or .npz.xz)",
+    options=Gtsrb,
 )
-def gtsrb(data_dir: Path | None) -> Examples:
+def gtsrb(data_dir: Path | None, options: Gtsrb) -> Examples:
     """The official training pictures where they are, else the reduced archive; ``(N, 3, 32, 32)`` uint8.
 
     Natural groups: ``track``. The up to 30 pictures of a track show one sign from a car that approaches it, so they
-    are near copies of each other. No official test set: its pictures belong to no track that is known.
+    are near copies of each other; papers divide them at random, ``keep_together: tracks`` does not. No official test
+    set: its pictures belong to no track that is known.
 
     Raises:
         CoterieError: missing or damaged files; Pillow is missing.
@@ -38,7 +51,8 @@ def gtsrb(data_dir: Path | None) -> Examples:
     places = [f"gtsrb/{OFFICIAL}", OFFICIAL, *(f"gtsrb/{REDUCED}{ending}" for ending in ENDINGS)]
     expected = f"the folder {OFFICIAL} with 43 folders of .ppm pictures, or the archive {REDUCED}.npz.xz"
     place = find(data_dir, "gtsrb", places, expected)
-    return _official(place) if place.is_dir() else _reduced(place)
+    examples = _official(place) if place.is_dir() else _reduced(place)
+    return replace(examples, blocks=examples.groups["track"]) if options.keep_together == "tracks" else examples
 
 
 def _official(folder: Path) -> Examples:
