@@ -108,7 +108,9 @@ def divided(site: SiteFile, found: Found, *, seed: int, schema: Schema | None) -
         task="regression" if regression else "classification",
         classes=classes,
         source={"source": data.kind},
-        **splits,
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits["test"],
     ).validate()
 
 

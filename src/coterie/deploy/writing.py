@@ -153,7 +153,7 @@ def _write_site(folder: Path, plan: Plan, name: str, position: int, authority: P
     port = plan.inner_port + 1 + position if plan.address in LOOPBACK else SITE_PORT
     data = _source_of(plan, name)
     if data is None:
-        target = plan.schema.target if plan.schema is not None and plan.schema.target else "sick"
+        target = next(iter(plan.schema.targets if plan.schema is not None else ()), "sick")
         about, section = "Adapt it.", _fill(_text("site-data.yaml"), {"target": target}).strip()
     else:
         about, section = "This is a client of the experiment's own source.", write_yaml({"data": data}).strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +40,43 @@ def build_federation(
     section = config if isinstance(config, FederationConfig) else parse(config)
     used_seed = seed if section.seed is None else section.seed
     examples = resized(find_source(section.source).load(data_dir, used_seed, section.options), section.resize)
-    generator = np.random.Generator(np.random.PCG64(used_seed))
-    normal = _normal(section.normalise, examples)
-    division = section.partition.divide(examples, section.sizes_in_force, generator)
+    return _divided(section, examples, used_seed)
+
+
+def _divided(section: FederationConfig, examples: Examples, seed: int) -> Federation:
+    """The examples as the section divides them."""
+    if examples.sides is not None and section.partition.rule != "natural":
+        raise CoterieError(
+            f"{examples.name!r} says itself which rows are for testing, which holds client by client: choose the rule "
+            f"natural instead of {section.partition.rule}."
+        )
+    generator = np.random.Generator(np.random.PCG64(seed))
+    division = section.partition.divide(examples, section.sizes_for(examples.sides), generator)
+    names = tuple(division.names) or client_names(len(division.train))
     source: dict[str, Any] = {
         **section.model_dump(mode="json", exclude_none=True),
-        "seed": used_seed,
+        "seed": seed,
         "sha256": examples.digest,
     }
+    if examples.files:
+        source["files"] = dict(examples.files)
+    preparation = None
+    if examples.prepare is not None:
+        prepared = examples.prepare(division, names)
+        examples, preparation = replace(examples, inputs=prepared.inputs), prepared.preparation
+        source |= prepared.facts
     if division.columns:
         source["clients"] = {key: list(column) for key, column in division.columns.items()}
+    normal = _normal(section.normalise, examples)
     return Federation(
-        names=tuple(division.names) or client_names(len(division.train)),
+        names=names,
         train=_assemble(examples, division, division.train, normal),
         validation=_assemble(examples, division, division.validation, normal),
         test=_assemble(examples, division, division.test, normal),
         task=examples.task,
         classes=examples.classes,
         source=source,
+        preparation=preparation,
     ).validate()
 
 

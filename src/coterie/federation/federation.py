@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
+from coterie.federation.preparation import Preparation
 
 Task = Literal["classification", "regression"]
 Split = Literal["train", "validation", "test"]
@@ -31,6 +32,8 @@ class Federation:
         classes: number of classes; for regression the number of targets.
         source: where the data came from (source, its options, rule, seed, checksum); plain JSON values. Where the
             rule has columns of one value a client, such as the angle of rotation, its entry ``clients`` holds them.
+            Where a table became inputs, ``schema`` says how or, where each client has its own, ``schemas`` by name.
+        preparation: what crossed the wire for that; ``None`` where nothing did.
 
     Raises:
         CoterieError: names repeat, or the splits are for different numbers of clients.
@@ -43,6 +46,7 @@ class Federation:
     task: Task
     classes: int
     source: Mapping[str, Any] = field(default_factory=dict)
+    preparation: Preparation | None = None
 
     def __post_init__(self) -> None:
         name, often = Counter(self.names).most_common(1)[0] if self.names else ("", 0)
@@ -79,6 +83,8 @@ class Federation:
         source = dict(self.source)
         if self.columns:
             source["clients"] = {key: [column[c] for c in chosen] for key, column in self.columns.items()}
+        if "schemas" in source:
+            source["schemas"] = {self.names[c]: source["schemas"][self.names[c]] for c in chosen}
         return replace(
             self,
             names=tuple(self.names[c] for c in chosen),
@@ -86,6 +92,7 @@ class Federation:
             validation=self.validation.select(chosen),
             test=self.test.select(chosen),
             source=source,
+            preparation=None if self.preparation is None else self.preparation.select(chosen),
         )
 
     def to(self, device: torch.device | str) -> Federation:
