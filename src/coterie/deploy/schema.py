@@ -11,9 +11,10 @@ import torch
 from pydantic import ValidationError
 
 from coterie.config.explain import describe, explain
-from coterie.deploy.reading import UNKNOWN, Arrays, Found
+from coterie.deploy.reading import UNKNOWN, Found
 from coterie.errors import CoterieError
 from coterie.federation import ClientData, Federation
+from coterie.federation.arrays import Arrays
 from coterie.federation.frames import Mask, encode_target, infer_schema, numbers, texts
 from coterie.federation.schema import Feature, Schema
 from coterie.runs.atomic import write_text

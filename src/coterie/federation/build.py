@@ -19,7 +19,7 @@ from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
-from coterie.federation.partition import RULES, Division
+from coterie.federation.partition import RULES, Division, Rule, Sizes
 from coterie.federation.resize import resized
 
 
@@ -40,34 +40,49 @@ def build_federation(
     section = config if isinstance(config, FederationConfig) else parse(config)
     used_seed = seed if section.seed is None else section.seed
     examples = resized(find_source(section.source).load(data_dir, used_seed, section.options), section.resize)
-    return _divided(section, examples, used_seed)
+    sizes = section.sizes_for(examples.sides)
+    source = {**section.model_dump(mode="json", exclude_none=True), "seed": used_seed}
+    return divided(examples, section.partition, sizes, used_seed, source, section.normalise)
 
 
-def _divided(section: FederationConfig, examples: Examples, seed: int) -> Federation:
-    """The examples as the section divides them."""
-    if examples.sides is not None and section.partition.rule != "natural":
+def divided(
+    examples: Examples,
+    rule: Rule,
+    sizes: Sizes,
+    seed: int,
+    source: Mapping[str, Any],
+    normalise: str | tuple[Statistic, Statistic] = "none",
+) -> Federation:
+    """The examples as a rule divides them among clients.
+
+    Args:
+        examples: from a source.
+        rule, sizes, seed: how; equal seeds give equal federations.
+        source: what is recorded of where the data came from.
+        normalise: as in the section ``federation:``.
+
+    Raises:
+        CoterieError: an impossible division.
+    """
+    if examples.sides is not None and rule.rule != "natural":
         raise CoterieError(
             f"{examples.name!r} says itself which rows are for testing, which holds client by client: choose the rule "
-            f"natural instead of {section.partition.rule}."
+            f"natural instead of {rule.rule}."
         )
     generator = np.random.Generator(np.random.PCG64(seed))
-    division = section.partition.divide(examples, section.sizes_for(examples.sides), generator)
+    division = rule.divide(examples, sizes, generator)
     names = tuple(division.names) or client_names(len(division.train))
-    source: dict[str, Any] = {
-        **section.model_dump(mode="json", exclude_none=True),
-        "seed": seed,
-        "sha256": examples.digest,
-    }
+    known: dict[str, Any] = {**source, "sha256": examples.digest}
     if examples.files:
-        source["files"] = dict(examples.files)
+        known["files"] = dict(examples.files)
     preparation = None
     if examples.prepare is not None:
         prepared = examples.prepare(division, names)
         examples, preparation = replace(examples, inputs=prepared.inputs), prepared.preparation
-        source |= prepared.facts
+        known |= prepared.facts
     if division.columns:
-        source["clients"] = {key: list(column) for key, column in division.columns.items()}
-    normal = _normal(section.normalise, examples)
+        known["clients"] = {key: list(column) for key, column in division.columns.items()}
+    normal = _normal(normalise, examples)
     return Federation(
         names=names,
         train=_assemble(examples, division, division.train, normal),
@@ -75,7 +90,7 @@ def _divided(section: FederationConfig, examples: Examples, seed: int) -> Federa
         test=_assemble(examples, division, division.test, normal),
         task=examples.task,
         classes=examples.classes,
-        source=source,
+        source=known,
         preparation=preparation,
     ).validate()
 

@@ -74,6 +74,10 @@ class Examples:
         joined = hashlib.sha256("".join(files.values()).encode()).hexdigest()
         return replace(self, files=files, checksum=joined if len(files) > 1 else next(iter(files.values())))
 
+    def with_sides(self, sides: Sides) -> Examples:
+        """The same, to be split in another way."""
+        return replace(self, sides=sides)
+
     @property
     def digest(self) -> str:
         """SHA-256 of the values (inputs, then targets), whatever file they came from, or else of the files."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from torch import Tensor
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.federation.preparation import Preparation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Task = Literal["classification", "regression"]
 Split = Literal["train", "validation", "test"]
@@ -56,6 +59,61 @@ class Federation:
             k = self.split(split).k
             if k != len(self.names):
                 raise CoterieError(f"The {split} split has {k} clients but there are {len(self.names)} client names.")
+
+    @classmethod
+    def from_arrays(
+        cls, clients: Any, *, validation: int | float = 0.2, test: int | float = 0.2, seed: int = 0
+    ) -> Federation:
+        """A federation of arrays or tensors.
+
+        Args:
+            clients: ``{name: (inputs, targets)}``, or with a split of one's own ``{name: {"train": (inputs, targets),
+                "test": ..., "validation": ...}}``; a list of such has the clients 0, 1, ...
+            validation, test: numbers or fractions of a client's examples, drawn by ``seed``, class by class in like
+                proportion, where there are no such parts.
+            seed: equal seeds give equal splits.
+
+        Raises:
+            CoterieError: data of a client that do not fit together or are too few; the message names it.
+        """
+        from coterie.federation.own import of_arrays
+
+        return of_arrays(clients, validation, test, seed)
+
+    @classmethod
+    def from_datasets(
+        cls, clients: Any, *, validation: int | float = 0.2, test: int | float = 0.2, seed: int = 0
+    ) -> Federation:
+        """A federation of torch Datasets whose examples are pairs of input and target; else as `from_arrays`."""
+        from coterie.federation.own import of_datasets
+
+        return of_datasets(clients, validation, test, seed)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        client: str,
+        validation: int | float = 0.2,
+        test: int | float = 0.2,
+        seed: int = 0,
+        **options: Any,
+    ) -> Federation:
+        """A federation of the rows of a data frame.
+
+        Args:
+            frame: a row an example.
+            client: column that says whose a row is.
+            validation, test, seed: as of `from_arrays`.
+            options: those of the source ``table``, at least ``target``.
+
+        Raises:
+            CoterieError: a wrong option or column.
+        """
+        from coterie.federation.own import of_frame
+
+        return of_frame(frame, client, validation, test, seed, options)
 
     @property
     def k(self) -> int:

@@ -69,6 +69,11 @@ def read_frame(path: Path) -> pd.DataFrame:
     # pandas reports empty and malformed files by kinds of ValueError
     except (OSError, EOFError, ValueError, ImportError, zlib.error) as error:
         raise CoterieError(f"{path} cannot be read as a table: {_reason(error)}.") from error
+    return checked_frame(table, path)
+
+
+def checked_frame(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """A table with rows, whose columns have texts as names; raises CoterieError for one that is there twice."""
     names = [str(name) for name in table.columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise CoterieError(f"{path} has the column {twice[0]!r} twice: rename one.")

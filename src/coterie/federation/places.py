@@ -60,6 +60,24 @@ def located(path: str, data_dir: Path | None) -> Path:
     )
 
 
+def located_all(path: str, data_dir: Path | None) -> list[Path]:
+    """The files of a folder, or those of a pattern such as ``wards/*.csv``, in the order of their names.
+
+    Raises:
+        CoterieError: there is no such folder; nothing that the pattern fits is no error.
+    """
+    from coterie.federation.datasets.files import data_directory
+
+    if not any(sign in path for sign in "*?["):
+        folder = located(path, data_dir)
+        return sorted(child for child in folder.iterdir() if child.is_file()) if folder.is_dir() else [folder]
+    given = Path(path).expanduser()
+    places = [given.anchor] if given.is_absolute() else [".", str(data_directory(data_dir))]
+    pattern = str(given.relative_to(given.anchor)) if given.is_absolute() else str(given)
+    found = ([child for child in Path(place).glob(pattern) if child.is_file()] for place in places)
+    return sorted(next((paths for paths in found if paths), []))
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of the bytes of a file."""
     with path.open("rb") as file:

@@ -23,15 +23,17 @@ class Official:
 
     Attributes:
         parts: ``(N,)`` texts ``train``, ``validation`` or ``test``.
+        complete: where there are no validation rows, none are wanted.
     """
 
     parts: NDArray[Any]
+    complete: bool = False
 
     def split(self, share: Rows, name: str, carve: Callable[[Rows], tuple[Rows, Rows]]) -> Parts:
         """A client's rows as its parts say; where no client has validation rows, these are ``carve``d from training."""
         part = self.parts[share]
         train, validation, test = (share[part == side] for side in ("train", "validation", "test"))
-        if not (self.parts == "validation").any():
+        if not self.complete and not (self.parts == "validation").any():
             train, validation = carve(train)
         for side, rows in (("training", train), ("test", test)):
             if len(rows) == 0:

@@ -83,7 +83,7 @@ def examples_of(
     options: TableOptions,
     *,
     where: Origin,
-    besides: Sequence[str],
+    besides: Sequence[str] = (),
 ) -> Examples:
     """The rows of a table as examples, which become inputs when it is known which of them are for training.
 
