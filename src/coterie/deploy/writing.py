@@ -177,6 +177,8 @@ def _source_of(plan: Plan, name: str) -> dict[str, Any] | None:
     if plan.federation is None or name not in plan.federation.names:
         return None
     section = plan.config.federation.model_dump(mode="json", exclude_none=True)
+    if "path" in section and Path(section["path"]).exists():  # a user's own file, relative to where we are
+        section["path"] = str(Path(section["path"]).absolute())
     place = {} if plan.data_dir is None else {"data_dir": str(plan.data_dir.absolute())}
     return {"source": section.pop("source"), "client": name, **place, **section}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from coterie.federation.federation import Federation
 from coterie.federation.frames import checked_frame
 from coterie.federation.partition import RULES
 from coterie.federation.partition.rule import Amount
-from coterie.federation.places import Origin
+from coterie.federation.places import Origin, digest_of
 from coterie.federation.sides import Official
 from coterie.federation.tables import TableOptions, examples_of, full_texts, require
 
@@ -39,8 +38,6 @@ def of_frame(
     frame: pd.DataFrame, client: str, validation: Amount, test: Amount, seed: int, keys: dict[str, Any]
 ) -> Federation:
     """See `Federation.from_frame`."""
-    import pandas as pd
-
     try:
         options = TableOptions.model_validate(keys)
     except ValidationError as error:
@@ -52,8 +49,7 @@ def of_frame(
     require(table, client, "client", where)
     clients = full_texts(table, client, "client", where).tolist()
     examples = examples_of("frame", table, clients, options, where=where, besides=[client])
-    values = pd.util.hash_pandas_object(table.astype(str), index=False).to_numpy()
-    return _federation(examples.of_files({"": hashlib.sha256(values.tobytes()).hexdigest()}), validation, test, seed)
+    return _federation(replace(examples, checksum=digest_of(table)), validation, test, seed)
 
 
 def _federation(examples: Examples, validation: Amount, test: Amount, seed: int) -> Federation:

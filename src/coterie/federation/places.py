@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,11 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of the bytes of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(table: pd.DataFrame) -> str:
+    """SHA-256 of the values of a table that comes from no file."""
+    import pandas as pd
+
+    values = pd.util.hash_pandas_object(table.astype(str), index=False).to_numpy()
+    return hashlib.sha256(values.tobytes()).hexdigest()
