@@ -10,10 +10,11 @@ import pytest
 import torch
 from site_examples import PATIENTS, patients
 
-from coterie.deploy.reading import Arrays, Found
+from coterie.deploy.reading import Found
 from coterie.deploy.schema import Schema, differences, infer_schema, read_schema, write_schema
 from coterie.errors import CoterieError
 from coterie.federation import ClientData, Federation, build_federation
+from coterie.federation.arrays import Arrays
 from coterie.federation.frames import encode, read_frame
 
 

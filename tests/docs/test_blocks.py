@@ -85,9 +85,17 @@ def test_yaml_blocks_are_experiments(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    write_data(block.page)
     Path("block.yaml").write_text(block.text, encoding="utf-8")
     code = coterie(["run", "block.yaml", "--dry-run"], monkeypatch)
     assert code == 0, capsys.readouterr().err
+
+
+def write_data(page: Path) -> None:
+    """Run the blocks that write the data of the page's experiments: their first line is ``# writes ...``."""
+    for block in blocks_of(page):
+        if block.language == "python" and block.text.startswith("# writes "):
+            exec(compile(block.text, block.where, "exec"), {})
 
 
 def save_files(page: Path, folder: Path) -> None:
@@ -111,6 +119,7 @@ def test_commands_exist(
     if program == "coterie":
         monkeypatch.chdir(tmp_path)
         save_files(page, tmp_path)
+        write_data(page)
         own = [block.text for block in blocks_of(page) if block.language == "yaml"]
         Path("mine.yaml").write_text(own[0] if own else "", encoding="utf-8")
         # Another data set than the embedded one may not be there, nor may a run that could be resumed.

@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.deploy.reading import Arrays, Found, read_data
+from coterie.deploy.reading import Found, read_data
 from coterie.deploy.schema import differences
 from coterie.deploy.sections import SplitData, TableData
 from coterie.deploy.sitefile import SiteFile
 from coterie.errors import CoterieError
 from coterie.federation import ClientData, Federation
+from coterie.federation.arrays import Arrays
 from coterie.federation.data import Normal
 from coterie.federation.frames import encode, encode_target, infer_schema, numbers
 from coterie.federation.partition.rule import Sizes
@@ -108,7 +109,9 @@ def divided(site: SiteFile, found: Found, *, seed: int, schema: Schema | None) -
         task="regression" if regression else "classification",
         classes=classes,
         source={"source": data.kind},
-        **splits,
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits["test"],
     ).validate()
 
 

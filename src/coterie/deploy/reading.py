@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from coterie.deploy.sections import FolderData, NpzData, PythonData, SourceData, SplitData, TableData
 from coterie.deploy.sitefile import SiteFile
-from coterie.errors import CoterieError, describe, find_attribute
+from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
-from coterie.federation.datasets.images import read_images
+from coterie.federation.arrays import Arrays, as_arrays, of_dataset
+from coterie.federation.called import call
+from coterie.federation.datasets.images import PICTURES, read_images
 from coterie.federation.frames import read_frame
 from coterie.federation.schema import Schema, plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"})
 UNKNOWN = -1
 """The class of a picture whose folder is none of the classes."""
-
-
-@dataclass(frozen=True, eq=False)
-class Arrays:
-    """Inputs ``(n, *shape)`` uint8 or floating point, targets ``(n,)`` int64 or ``(n, t)``; labels of folders."""
-
-    inputs: Tensor
-    targets: Tensor
-    labels: tuple[str, ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,29 +102,6 @@ def _arrays(path: Path, data: NpzData) -> Arrays:
     return as_arrays(inputs, targets, str(path))
 
 
-def as_arrays(inputs: Any, targets: Any, where: str) -> Arrays:
-    """Tensors or arrays as inputs and targets.
-
-    Raises
-    ------
-    CoterieError
-        No numbers, or more or fewer targets than inputs.
-    """
-    try:
-        x, y = torch.as_tensor(inputs), torch.as_tensor(targets)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise CoterieError(f"{where}: inputs and targets must be arrays of numbers.") from error
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-        raise CoterieError(f"{where}: there must be one target for each input, along the first axis of both.")
-    if x.dtype != torch.uint8 and not x.is_floating_point():
-        x = x.float()
-    if not y.is_floating_point():
-        y = y.long()
-    if y.is_floating_point():
-        return Arrays(x, y[:, None] if y.ndim == 1 else y)
-    return Arrays(x, y.flatten() if y.shape[1:] == (1,) else y)
-
-
 def _pictures(folder: Path, data: FolderData, schema: Schema | None) -> Arrays:
     if not folder.is_dir():
         raise CoterieError(f"there is no folder {folder}.")
@@ -188,43 +151,18 @@ def _picture_shape(folder: Path, data: FolderData, schema: Schema | None) -> tup
 def _called(site: SiteFile, data: PythonData, seed: int) -> Found:
     """What the function gives: a federation of one client, inputs and targets, or a torch Dataset."""
     where = f"{site.path}: data.python"
-    with _importable(site.folder):
-        function = find_attribute(data.python, where, "module:function")
-        try:
-            given = function(seed)
-            if isinstance(given, Federation):
-                return Found(federation=_one_client(given, site, where))
-            if isinstance(given, tuple) and len(given) == 2:
-                return Found(arrays={"all": as_arrays(*given, where)})
-            return Found(arrays={"all": _of_dataset(given, where)})
-        except CoterieError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise CoterieError(f"{where} {data.python} failed: {describe(error)}.") from error
+
+    def read(given: Any) -> Found:
+        if isinstance(given, Federation):
+            return Found(federation=_one_client(given, site, where))
+        if isinstance(given, tuple) and len(given) == 2:
+            return Found(arrays={"all": as_arrays(*given, where)})
+        return Found(arrays={"all": of_dataset(given, where)})
+
+    return call(data.python, seed, site.folder, where, read)
 
 
 def _one_client(federation: Federation, site: SiteFile, where: str) -> Federation:
     if federation.k != 1:
         raise CoterieError(f"{where} gave a federation of {federation.k} clients where one is expected.")
     return replace(federation, names=(site.client,)).validate()
-
-
-def _of_dataset(given: Any, where: str) -> Arrays:
-    if not hasattr(given, "__getitem__") or not hasattr(given, "__len__"):
-        raise CoterieError(
-            f"{where} gave a {type(given).__name__} where a Federation, inputs and targets, or a torch Dataset is "
-            "expected."
-        )
-    pairs = [given[i] for i in range(len(given))]
-    inputs = torch.stack([torch.as_tensor(x) for x, _ in pairs])
-    return as_arrays(inputs, torch.stack([torch.as_tensor(y) for _, y in pairs]), where)
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Modules beside the site's file can be imported."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))

@@ -11,9 +11,10 @@ import torch
 from pydantic import ValidationError
 
 from coterie.config.explain import describe, explain
-from coterie.deploy.reading import UNKNOWN, Arrays, Found
+from coterie.deploy.reading import UNKNOWN, Found
 from coterie.errors import CoterieError
 from coterie.federation import ClientData, Federation
+from coterie.federation.arrays import Arrays
 from coterie.federation.frames import Mask, encode_target, infer_schema, numbers, texts
 from coterie.federation.schema import Feature, Schema
 from coterie.runs.atomic import write_text
@@ -83,8 +84,8 @@ def _of_table(schema: Schema, table: pd.DataFrame, listed: Sequence[str] | None)
         yield f"The schema has inputs of the shape {schema.input_shape}, which a table has not."
         return
     wanted = [feature.name for feature in schema.features]
-    columns = [name for name in table.columns if listed is None or name in listed or name == schema.target]
-    if not set(table.columns) & {*wanted, schema.target}:
+    columns = [name for name in table.columns if listed is None or name in listed or name in schema.targets]
+    if not set(table.columns) & {*wanted, *schema.targets}:
         yield "The table has no column of the schema: its first row must name the columns, with commas between them."
         return
     for name in wanted:
@@ -92,22 +93,22 @@ def _of_table(schema: Schema, table: pd.DataFrame, listed: Sequence[str] | None)
             left = "is not among the features that the site lists" if name in table.columns else "is missing"
             yield f"The column {name!r} {left}."
     for name in columns:
-        if name not in wanted and name != schema.target:
+        if name not in wanted and name not in schema.targets:
             yield f"The column {name!r} is not in the schema: list the features that are, or remove it."
     for feature in schema.features:
         if feature.name in columns:
             yield from _of_column(feature, table[feature.name])
     if schema.target is None:
         yield "The schema does not say which column is the target."
-    elif schema.target not in table.columns:
-        yield f"The target {schema.target!r} is missing."
+    elif gone := [name for name in schema.targets if name not in table.columns]:
+        yield f"The target {gone[0]!r} is missing."
     else:
         yield from _of_target(schema, table)
 
 
 def _of_column(feature: Feature, column: pd.Series[Any]) -> Iterator[str]:
     cells = numbers(column) if feature.kind == "number" else texts(column)
-    if cells.missing.any() and not feature.missing:
+    if cells.missing.any() and not (feature.missing or feature.impute):
         yield f"The column {feature.name!r} lacks values {_rows(cells.missing)}, which the schema does not allow."
     if cells.wrong.any():
         yield f"The column {feature.name!r} should hold numbers, but does not {_rows(cells.wrong)}."
@@ -119,9 +120,10 @@ def _of_column(feature: Feature, column: pd.Series[Any]) -> Iterator[str]:
 
 def _of_target(schema: Schema, table: pd.DataFrame) -> Iterator[str]:
     if schema.task == "regression":
-        cells = numbers(table[str(schema.target)])
-        if (bad := cells.missing | cells.wrong).any():
-            yield f"The target {schema.target!r} should hold numbers, but does not {_rows(bad)}."
+        for name in schema.targets:
+            cells = numbers(table[name])
+            if (bad := cells.missing | cells.wrong).any():
+                yield f"The target {name!r} should hold numbers, but does not {_rows(bad)}."
         return
     outside = encode_target(table, schema) == UNKNOWN
     if outside.any():

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 
 from coterie.config.explain import describe, explain, nearest
 from coterie.errors import CoterieError
+from coterie.federation.called import check_name
 from coterie.federation.config import FederationConfig, section_for
 from coterie.federation.federation import Task
 
@@ -106,10 +107,7 @@ class PythonData(SplitData):
     @field_validator("python")
     @classmethod
     def _named(cls, value: str) -> str:
-        module, colon, function = value.partition(":")
-        if not (module and colon and function):
-            raise ValueError(f"{value!r} is not of the form module:function")
-        return value
+        return check_name(value)
 
     @field_validator("validation", "test")
     @classmethod
@@ -160,7 +158,8 @@ def data_section(value: Any) -> Any:
 
 def _source(value: Mapping[str, Any]) -> SourceData:
     """The keys of the section ``federation:``, with ours beside them."""
-    own = {key: value[key] for key in ("client", "data_dir") if key in value}
+    mine = {"client", "data_dir"} - set(section_for(value).model_fields)  # a table's column has the name client
+    own = {key: value[key] for key in value if key in mine}
     section = {"partition": {"rule": "natural"}, **{key: value[key] for key in value if key not in own}}
     federation = _validated(section_for(section), section)
     return _validated(SourceData, {**own, "federation": federation})

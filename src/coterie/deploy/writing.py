@@ -153,7 +153,7 @@ def _write_site(folder: Path, plan: Plan, name: str, position: int, authority: P
     port = plan.inner_port + 1 + position if plan.address in LOOPBACK else SITE_PORT
     data = _source_of(plan, name)
     if data is None:
-        target = plan.schema.target if plan.schema is not None and plan.schema.target else "sick"
+        target = next(iter(plan.schema.targets if plan.schema is not None else ()), "sick")
         about, section = "Adapt it.", _fill(_text("site-data.yaml"), {"target": target}).strip()
     else:
         about, section = "This is a client of the experiment's own source.", write_yaml({"data": data}).strip()
@@ -177,6 +177,8 @@ def _source_of(plan: Plan, name: str) -> dict[str, Any] | None:
     if plan.federation is None or name not in plan.federation.names:
         return None
     section = plan.config.federation.model_dump(mode="json", exclude_none=True)
+    if "path" in section and Path(section["path"]).exists():  # a user's own file, relative to where we are
+        section["path"] = str(Path(section["path"]).absolute())
     place = {} if plan.data_dir is None else {"data_dir": str(plan.data_dir.absolute())}
     return {"source": section.pop("source"), "client": name, **place, **section}
 

@@ -229,8 +229,11 @@ class Engine(ABC):
     _server: Server
 
     def initial_report(self) -> RoundReport:
-        """The evaluation of the initial models, before any round."""
+        """The evaluation of the initial models, before any round, and what preparing the data cost."""
         self.ledger.begin_round()
+        if (preparation := self.federation.preparation) is not None:
+            self.ledger.book_each("prepare", "up", "summary", preparation.bytes_up)
+            self.ledger.book_each("prepare", "down", "summary", preparation.bytes_down)
         evaluations, seconds = self._timed_evaluation()
         return RoundReport(
             0, evaluations, self._sizes(), seconds={"evaluate": seconds}, ledger=self.ledger.this_round()

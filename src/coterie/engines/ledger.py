@@ -31,6 +31,13 @@ class Ledger:
                 np.add.at(column, clients.cpu().numpy(), size)
                 self._round[key] = self._round.get(key, 0) + size * len(clients)
 
+    def book_each(self, phase: str, direction: str, kind: str, sizes: NDArray[np.int64]) -> None:
+        """Book ``sizes: (K,)`` bytes, one for each client."""
+        if sizes.any():
+            key = (phase, direction, kind)
+            self.bytes[key] = self.bytes.get(key, 0) + sizes
+            self._round[key] = self._round.get(key, 0) + int(sizes.sum())
+
     def book_peers(self, phase: str, owners: Tensor, askers: Tensor, sizes: Mapping[str, int]) -> None:
         """Book one transfer owner -> asker for each pair that differs: ``owners: (k, m)``, ``askers: (k,)``.
 

@@ -161,6 +161,7 @@ class Session:
         """The same data as before; what a killed run wrote after its checkpoint is dropped."""
         self._openings[job.key] = opening
         self.record.check_source(job.seed, opening.source)
+        self.directory.write_schema(job.seed, opening.source)
         if self.experiment.settle(opening.resolved):
             self.experiment.write_config(self.directory)  # a resumed run then executes alike
         self.history.cut(*job.key, opening.round, owed=opening.owed)

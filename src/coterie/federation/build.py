@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
-from coterie.federation.partition import RULES, Division
+from coterie.federation.partition import RULES, Division, Rule, Sizes
 from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
 
@@ -40,25 +41,59 @@ def build_federation(
     section = config if isinstance(config, FederationConfig) else parse(config)
     used_seed = seed if section.seed is None else section.seed
     examples = resized(find_source(section.source).load(data_dir, used_seed, section.options), section.resize)
-    generator = np.random.Generator(np.random.PCG64(used_seed))
-    normal = _normal(section.normalise, examples)
-    division = section.partition.divide(examples, section.sizes_in_force, generator)
-    _require_whole_blocks(examples, division, section.partition.rule)
-    source: dict[str, Any] = {
-        **section.model_dump(mode="json", exclude_none=True),
-        "seed": used_seed,
-        "sha256": examples.digest,
-    }
+    sizes = section.sizes_for(examples.sides)
+    source = {**section.model_dump(mode="json", exclude_none=True), "seed": used_seed}
+    return divided(examples, section.partition, sizes, used_seed, source, section.normalise)
+
+
+def divided(
+    examples: Examples,
+    rule: Rule,
+    sizes: Sizes,
+    seed: int,
+    source: Mapping[str, Any],
+    normalise: str | tuple[Statistic, Statistic] = "none",
+) -> Federation:
+    """The examples as a rule divides them among clients.
+
+    Args:
+        examples: from a source.
+        rule, sizes, seed: how; equal seeds give equal federations.
+        source: what is recorded of where the data came from.
+        normalise: as in the section ``federation:``.
+
+    Raises:
+        CoterieError: an impossible division.
+    """
+    if examples.sides is not None and rule.rule != "natural":
+        raise CoterieError(
+            f"{examples.name!r} says itself which rows are for testing, which holds client by client: choose the rule "
+            f"natural instead of {rule.rule}."
+        )
+    generator = np.random.Generator(np.random.PCG64(seed))
+    division = rule.divide(examples, sizes, generator)
+    _require_whole_blocks(examples, division, rule.rule)
+    names = tuple(division.names) or client_names(len(division.train))
+    known: dict[str, Any] = {**source, "sha256": examples.digest}
+    if examples.files:
+        known["files"] = dict(examples.files)
+    preparation = None
+    if examples.prepare is not None:
+        prepared = examples.prepare(division, names)
+        examples, preparation = replace(examples, inputs=prepared.inputs), prepared.preparation
+        known |= prepared.facts
     if division.columns:
-        source["clients"] = {key: list(column) for key, column in division.columns.items()}
+        known["clients"] = {key: list(column) for key, column in division.columns.items()}
+    normal = _normal(normalise, examples)
     return Federation(
-        names=tuple(division.names) or client_names(len(division.train)),
+        names=names,
         train=_assemble(examples, division, division.train, normal),
         validation=_assemble(examples, division, division.validation, normal),
         test=_assemble(examples, division, division.test, normal),
         task=examples.task,
         classes=examples.classes,
-        source=source,
+        source=known,
+        preparation=preparation,
     ).validate()
 
 

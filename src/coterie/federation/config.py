@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, reduce
 from importlib import import_module
 from operator import or_
@@ -24,6 +25,7 @@ from coterie.errors import CoterieError
 from coterie.federation.datasets import SOURCES, Options, find_source
 from coterie.federation.datasets.sites import AT_SITES
 from coterie.federation.partition import RULES, Amount, Rule, Sizes
+from coterie.federation.sides import Official, Sides
 
 if TYPE_CHECKING:
     PartitionConfig = Rule
@@ -73,6 +75,8 @@ class FederationConfig(BaseModel):
         if data.get("source") == AT_SITES:
             return handler({"partition": {"rule": "natural"}, **data})
         section = section_for(data)
+        if issubclass(section, Options) and section.own:
+            data = _by_clients(data)
         return handler(data) if section is cls else section.model_validate(data)
 
     @field_validator("source")
@@ -110,8 +114,20 @@ class FederationConfig(BaseModel):
             return self._undivided()
         sizes = self.sizes_in_force
         for key in ("train", "validation", "test"):
-            object.__setattr__(self, key, getattr(sizes, key))
+            if key != "test" or self.test is not None or not self._may_be_split:
+                object.__setattr__(self, key, getattr(sizes, key))
         return self
+
+    @property
+    def _may_be_split(self) -> bool:
+        """Whether the source may have a split of its own, client by client, which only its files tell."""
+        return isinstance(self, Options) and self.own and self.partition.rule == "natural"
+
+    def sizes_for(self, sides: Sides | None) -> Sizes:
+        """Numbers and fractions of examples; left out, ``test`` is official where the source has such a split."""
+        sizes = self.sizes_in_force
+        official = self.test is None and isinstance(sides, Official)
+        return replace(sizes, test="official") if official else sizes
 
     def _undivided(self) -> FederationConfig:
         """The section of data that are at sites, which divide them as their own files say."""
@@ -130,13 +146,24 @@ class FederationConfig(BaseModel):
     @property
     def sizes_in_force(self) -> Sizes:
         """Numbers and fractions of examples, the rule's defaults included."""
-        return self.partition.resolve({key: getattr(self, key) for key in ("train", "validation", "test")})
+        given = {key: getattr(self, key) for key in ("train", "validation", "test")}
+        if self.test == "official" and self._may_be_split:
+            return replace(self.partition.resolve({**given, "test": None}), test="official")
+        return self.partition.resolve(given)
 
     @property
     def options(self) -> Options | None:
         """The options of the source; None where it has none."""
         model = find_source(self.source).options
         return None if model is None else model(**{key: getattr(self, key) for key in model.model_fields})
+
+
+def _by_clients(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The section of data that come with their clients: each is one, and none is left out for being small."""
+    partition = data.get("partition", {"rule": "natural"})
+    if isinstance(partition, Mapping) and partition.get("rule") == "natural":
+        partition = {"min_examples": 1, **partition}
+    return {**data, "partition": partition}
 
 
 def section_for(data: Any) -> type[FederationConfig]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,11 @@ from torch import Tensor
 
 from coterie.errors import CoterieError
 from coterie.federation.federation import Task
+from coterie.federation.preparation import Prepared
+from coterie.federation.sides import Sides
+
+if TYPE_CHECKING:
+    from coterie.federation.partition.rule import Division
 
 Rows = NDArray[np.int64]
 
@@ -36,6 +41,10 @@ class Examples:
         order: when each of the N examples was taken, as numbers or dates: the earliest are for training, the latest for
             the test. ``None`` where time plays no part.
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
+        sides: how the data themselves ask to be split; ``None`` leaves that to the draw.
+        prepare: gives the inputs once the rows are divided among the named clients, where they depend on that.
+        files: SHA-256 of the user's own files, by path, where they come from such.
+        checksum: stands for the values, where ``inputs`` do not hold them yet.
 
     Raises:
         CoterieError: targets, groups, blocks or times are more or fewer than inputs.
@@ -52,6 +61,10 @@ class Examples:
     statistics: tuple[Sequence[float], Sequence[float]] | None = None
     blocks: Sequence[int | str] | None = None
     order: Sequence[Any] | None = None
+    sides: Sides | None = None
+    prepare: Callable[[Division, Sequence[str]], Prepared] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    checksum: str | None = None
 
     def __post_init__(self) -> None:
         lengths = {"targets": len(self.targets), **{f"groups {kind!r}": len(of) for kind, of in self.groups.items()}}
@@ -63,9 +76,20 @@ class Examples:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def of_files(self, files: Mapping[str, str]) -> Examples:
+        """The same, known by the checksums of its files."""
+        joined = hashlib.sha256("".join(files.values()).encode()).hexdigest()
+        return replace(self, files=files, checksum=joined if len(files) > 1 else next(iter(files.values())))
+
+    def with_sides(self, sides: Sides) -> Examples:
+        """The same, to be split in another way."""
+        return replace(self, sides=sides)
+
     @property
     def digest(self) -> str:
-        """SHA-256 of the values (inputs, then targets), whatever file they came from."""
+        """SHA-256 of the values (inputs, then targets), whatever file they came from, or else of the files."""
+        if self.checksum is not None:
+            return self.checksum
         sha = hashlib.sha256(self.inputs.contiguous().numpy().data)
         sha.update(self.targets.contiguous().numpy().data)
         return sha.hexdigest()

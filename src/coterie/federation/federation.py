@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
+from coterie.federation.preparation import Preparation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Task = Literal["classification", "regression"]
 Split = Literal["train", "validation", "test"]
@@ -31,6 +35,8 @@ class Federation:
         classes: number of classes; for regression the number of targets.
         source: where the data came from (source, its options, rule, seed, checksum); plain JSON values. Where the
             rule has columns of one value a client, such as the angle of rotation, its entry ``clients`` holds them.
+            Where a table became inputs, ``schema`` says how or, where each client has its own, ``schemas`` by name.
+        preparation: what crossed the wire for that; ``None`` where nothing did.
 
     Raises:
         CoterieError: names repeat, or the splits are for different numbers of clients.
@@ -43,6 +49,7 @@ class Federation:
     task: Task
     classes: int
     source: Mapping[str, Any] = field(default_factory=dict)
+    preparation: Preparation | None = None
 
     def __post_init__(self) -> None:
         name, often = Counter(self.names).most_common(1)[0] if self.names else ("", 0)
@@ -52,6 +59,61 @@ class Federation:
             k = self.split(split).k
             if k != len(self.names):
                 raise CoterieError(f"The {split} split has {k} clients but there are {len(self.names)} client names.")
+
+    @classmethod
+    def from_arrays(
+        cls, clients: Any, *, validation: int | float = 0.2, test: int | float = 0.2, seed: int = 0
+    ) -> Federation:
+        """A federation of arrays or tensors.
+
+        Args:
+            clients: ``{name: (inputs, targets)}``, or with a split of one's own ``{name: {"train": (inputs, targets),
+                "test": ..., "validation": ...}}``; a list of such has the clients 0, 1, ...
+            validation, test: numbers or fractions of a client's examples, drawn by ``seed``, class by class in like
+                proportion, where there are no such parts.
+            seed: equal seeds give equal splits.
+
+        Raises:
+            CoterieError: data of a client that do not fit together or are too few; the message names it.
+        """
+        from coterie.federation.own import of_arrays
+
+        return of_arrays(clients, validation, test, seed)
+
+    @classmethod
+    def from_datasets(
+        cls, clients: Any, *, validation: int | float = 0.2, test: int | float = 0.2, seed: int = 0
+    ) -> Federation:
+        """A federation of torch Datasets whose examples are pairs of input and target; else as `from_arrays`."""
+        from coterie.federation.own import of_datasets
+
+        return of_datasets(clients, validation, test, seed)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        client: str,
+        validation: int | float = 0.2,
+        test: int | float = 0.2,
+        seed: int = 0,
+        **options: Any,
+    ) -> Federation:
+        """A federation of the rows of a data frame.
+
+        Args:
+            frame: a row an example.
+            client: column that says whose a row is.
+            validation, test, seed: as of `from_arrays`.
+            options: those of the source ``table``, at least ``target``.
+
+        Raises:
+            CoterieError: a wrong option or column.
+        """
+        from coterie.federation.own import of_frame
+
+        return of_frame(frame, client, validation, test, seed, options)
 
     @property
     def k(self) -> int:
@@ -79,6 +141,8 @@ class Federation:
         source = dict(self.source)
         if self.columns:
             source["clients"] = {key: [column[c] for c in chosen] for key, column in self.columns.items()}
+        if "schemas" in source:
+            source["schemas"] = {self.names[c]: source["schemas"][self.names[c]] for c in chosen}
         return replace(
             self,
             names=tuple(self.names[c] for c in chosen),
@@ -86,6 +150,7 @@ class Federation:
             validation=self.validation.select(chosen),
             test=self.test.select(chosen),
             source=source,
+            preparation=None if self.preparation is None else self.preparation.select(chosen),
         )
 
     def to(self, device: torch.device | str) -> Federation:

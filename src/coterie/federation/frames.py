@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,10 @@ class Cells:
     missing: Mask
     wrong: Mask
 
+    def take(self, rows: NDArray[np.int64]) -> Cells:
+        """The same column for some rows, in this order."""
+        return Cells(self.values[rows], self.missing[rows], self.wrong[rows])
+
 
 def read_frame(path: Path) -> pd.DataFrame:
     """A table with a header: ``.csv`` (also compressed, ``.csv.gz``), whose values stay text, or ``.parquet``.
@@ -65,6 +69,11 @@ def read_frame(path: Path) -> pd.DataFrame:
     # pandas reports empty and malformed files by kinds of ValueError
     except (OSError, EOFError, ValueError, ImportError, zlib.error) as error:
         raise CoterieError(f"{path} cannot be read as a table: {_reason(error)}.") from error
+    return checked_frame(table, path)
+
+
+def checked_frame(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """A table with rows, whose columns have texts as names; raises CoterieError for one that is there twice."""
     names = [str(name) for name in table.columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise CoterieError(f"{path} has the column {twice[0]!r} twice: rename one.")
@@ -138,7 +147,7 @@ def infer_schema(
     for name in [target, *names]:
         if name not in table.columns:
             raise CoterieError(f"there is no column {name!r}: the columns are {', '.join(table.columns)}.")
-    labels = None if task == "regression" else _labels(table[target], task)
+    labels = None if task == "regression" else class_names(table[target], task)
     found = [_feature(table[name], name, missing, standardise) for name in names]
     if labels is None:
         return Schema(task="regression", classes=1, target=target, features=found)
@@ -150,14 +159,23 @@ def encode(table: pd.DataFrame, features: Sequence[Feature]) -> NDArray[np.float
 
     The table fits: numbers are numbers, categories have listed values, and nothing is missing that may not be.
     """
+    return encode_cells({feature.name: cells_of(table, feature) for feature in features}, features)
+
+
+def cells_of(table: pd.DataFrame, feature: Feature) -> Cells:
+    """The column of a feature, read as what it is."""
+    return numbers(table[feature.name]) if feature.kind == "number" else texts(table[feature.name])
+
+
+def encode_cells(columns: Mapping[str, Cells], features: Sequence[Feature]) -> NDArray[np.float32]:
+    """The same as `encode`, for columns that were read before."""
     inputs: list[NDArray[Any]] = []
     marks: list[NDArray[Any]] = []
     for feature in features:
+        cells = columns[feature.name]
         if feature.kind == "number":
-            cells = numbers(table[feature.name])
             inputs.append(np.where(cells.missing, 0.0, (cells.values - feature.mean) / feature.std))
         else:
-            cells = texts(table[feature.name])
             inputs += [cells.values == value for value in feature.values]
         if feature.missing:
             marks.append(cells.missing)
@@ -165,10 +183,10 @@ def encode(table: pd.DataFrame, features: Sequence[Feature]) -> NDArray[np.float
 
 
 def encode_target(table: pd.DataFrame, schema: Schema) -> NDArray[Any]:
-    """The target of a table: classes ``(n,)`` int64, -1 where it is none of them, or numbers ``(n, 1)`` float32."""
-    column = table[cast(str, schema.target)]
+    """The target of a table: classes ``(n,)`` int64, -1 where it is none of them, or numbers ``(n, t)`` float32."""
     if schema.task == "regression":
-        return numbers(column).values.astype(np.float32)[:, None]
+        return np.stack([numbers(table[name]).values for name in schema.targets], axis=1).astype(np.float32)
+    column = table[schema.targets[0]]
     classes = {label: c for c, label in enumerate(schema.label_names)}
     return np.array([classes.get(value, -1) for value in texts(column).values], dtype=np.int64)
 
@@ -180,8 +198,12 @@ def _missing(column: pd.Series[Any]) -> Mask:
     return gone.to_numpy(bool)
 
 
-def _labels(column: pd.Series[Any], task: Task | None) -> list[str] | None:
-    """The classes in order; None where the target is a number."""
+def class_names(column: pd.Series[Any], task: Task | None) -> list[str] | None:
+    """The classes that a target column holds, in order; None where it is a number.
+
+    Raises:
+        CoterieError: it is missing somewhere.
+    """
     as_numbers, values = numbers(column), texts(column)
     if values.missing.any():
         raise CoterieError(f"the target {column.name!r} is missing in {int(values.missing.sum())} rows: remove them.")

@@ -44,6 +44,7 @@ class Feature(BaseModel):
     mean: float = Field(0.0, description="of a number x, the input is (x - mean) / std")
     std: float = Field(1.0, gt=0)
     missing: bool = Field(False, description="values may be missing: 0, and a further input that is 1 there")
+    impute: bool = Field(False, description="values may be missing: 0, which is the mean, without a further input")
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Feature:
@@ -73,7 +74,9 @@ class Schema(BaseModel):
     task: Task = "classification"
     classes: int = Field(ge=1, description="number of classes; of targets, where the task is regression")
     labels: Names | None = Field(None, description="names of the classes in order; without them labels are 0, 1, ...")
-    target: str | None = Field(None, description="column of a table that holds the target")
+    target: str | list[str] | None = Field(
+        None, description="column of a table that holds the target; of a regression, maybe several"
+    )
     features: list[Feature] | None = Field(None, description="columns of a table, in order")
     shape: list[int] | None = Field(None, description="shape of one input; of a table, it follows from the features")
     mean: list[float] | None = None
@@ -85,17 +88,26 @@ class Schema(BaseModel):
             raise ValueError("labels belong to a classification, and the task is regression")
         if self.labels is not None and (len(self.labels) != self.classes or len(set(self.labels)) != self.classes):
             raise ValueError(f"there are {self.classes} classes: list so many different labels")
+        if isinstance(self.target, list) and (self.task == "classification" or len(self.target) != self.classes):
+            raise ValueError("several targets belong to a regression, whose classes are how many there are")
         if self.features is None and self.shape is None:
             raise ValueError("give features, the columns of a table, or shape, that of one input")
         if self.features is not None:
             names = [feature.name for feature in self.features]
-            if not names or len(set(names)) != len(names) or self.target in names:
+            if not names or len(set(names)) != len(names) or set(self.targets) & set(names):
                 raise ValueError("list each feature once, at least one, and the target not among them")
             if self.shape is not None and list(self.shape) != [self.inputs]:
                 raise ValueError(f"shape is {self.shape}, but the features become {self.inputs} inputs: leave it out")
         if (self.mean is None) != (self.std is None):
             raise ValueError("give both mean and std, or neither")
         return self
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns that hold the target; none where it is not known."""
+        if self.target is None:
+            return ()
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
 
     @property
     def inputs(self) -> int:

@@ -25,7 +25,7 @@ FILES = (
     "summary.json",
     "report.html",
 )
-FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures")
+FOLDERS = ("models", "schemas", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures")
 
 ADAPTED = "adapted"
 """What `coterie adapt` puts into a run directory lies in ``adapted-<n>``."""
@@ -155,6 +155,23 @@ class RunDirectory:
     def models(self) -> Path:
         """The personalised models, ``models/<algorithm>-<variant>/seed<k>/<client>.safetensors``."""
         return self.path / "models"
+
+    def schema(self, seed: int) -> Path:
+        """Return the file ``schemas/seed<k>.json``: how the columns of a table became inputs."""
+        return self.path / "schemas" / f"seed{seed}.json"
+
+    def write_schema(self, seed: int, source: Mapping[str, Any]) -> None:
+        """Write what a federation's ``source`` says of its schema, once a seed; nothing where it has none.
+
+        ``{"schema": {...}}`` holds for all clients, ``{"clients": {name: {...}}}`` has one for each.
+
+        Raises:
+            CoterieError: it cannot be written.
+
+        """
+        found = {key: source[name] for key, name in (("schema", "schema"), ("clients", "schemas")) if name in source}
+        if found and not self.schema(seed).exists():
+            write_json(make_folder(self.path / "schemas") / f"seed{seed}.json", found)
 
     @property
     def relations(self) -> Path:

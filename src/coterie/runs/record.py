@@ -79,6 +79,11 @@ class Record:
         known = self.sources.setdefault(str(seed), plain)
         if known != plain:
             changed = [key for key in sorted({*known, *plain}) if known.get(key) != plain.get(key)]
+            before, now = known.get("files", {}), plain.get("files", {})
+            if files := sorted(path for path in {*before, *now} if before.get(path) != now.get(path)):
+                raise CoterieError(
+                    f"{files[0]} is not as it was when this run began: put the file back, or start a new run."
+                )
             raise CoterieError(
                 f"the data for seed {seed} are not those this run began with ({', '.join(changed)} differ): "
                 "give the same --data-dir, or start a new run."

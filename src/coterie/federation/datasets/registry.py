@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,9 +18,14 @@ Loader = TypeVar("Loader", bound=Callable[..., Examples])
 
 
 class Options(BaseModel):
-    """Base of the options of a source: each field, with its description, is a key of the section ``federation:``."""
+    """Base of the options of a source: each field, with its description, is a key of the section ``federation:``.
+
+    Data of the user's ``own`` come with their clients, so that the section needs no partition, and maybe with a split.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    own: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,176 @@
+"""Arrays and torch Datasets of a user's own, and clients' arrays as examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.errors import CoterieError
+from coterie.federation.examples import Examples
+from coterie.federation.federation import SPLITS, Federation
+from coterie.federation.sides import Official
+
+PARTS = tuple(SPLITS)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """Inputs ``(n, *shape)`` uint8 or floating point, targets ``(n,)`` int64 or ``(n, t)``; labels of folders."""
+
+    inputs: Tensor
+    targets: Tensor
+    labels: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def single(self) -> Arrays:
+        """The same in single precision, where they are floating point."""
+        x, y = (values.float() if values.is_floating_point() else values for values in (self.inputs, self.targets))
+        return replace(self, inputs=x, targets=y)
+
+
+def as_arrays(inputs: Any, targets: Any, where: str) -> Arrays:
+    """Tensors or arrays as inputs and targets.
+
+    Raises:
+        CoterieError: no numbers, or more or fewer targets than inputs.
+    """
+    try:
+        x, y = torch.as_tensor(inputs), torch.as_tensor(targets)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CoterieError(f"{where}: inputs and targets must be arrays of numbers.") from error
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise CoterieError(f"{where}: there must be one target for each input, along the first axis of both.")
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        x = x.float()
+    if not y.is_floating_point():
+        y = y.long()
+    if y.is_floating_point():
+        return Arrays(x, y[:, None] if y.ndim == 1 else y)
+    return Arrays(x, y.flatten() if y.shape[1:] == (1,) else y)
+
+
+def of_dataset(given: Any, where: str) -> Arrays:
+    """Every example of a torch Dataset with a length, a pair of input and target each.
+
+    Raises:
+        CoterieError: it is no such Dataset, or its examples are no pairs of arrays of one shape.
+    """
+    if not hasattr(given, "__getitem__") or not hasattr(given, "__len__"):
+        raise CoterieError(
+            f"{where} gave a {type(given).__name__} where a Federation, inputs and targets, or a torch Dataset is "
+            "expected."
+        )
+    pairs = [given[i] for i in range(len(given))]
+    inputs = torch.stack([torch.as_tensor(x) for x, _ in pairs])
+    return as_arrays(inputs, torch.stack([torch.as_tensor(y) for _, y in pairs]), where)
+
+
+def by_client(given: Any, where: str) -> dict[str, dict[str, Arrays]]:
+    """What a user gives for several clients, as arrays by client and part.
+
+    Args:
+        given: a mapping from names, or a sequence whose clients are then called 0, 1, ...; of each client inputs and
+            targets, a torch Dataset, or a mapping from ``train``, ``test`` and maybe ``validation`` to one of these.
+        where: for messages.
+
+    Returns:
+        For every client ``all``, which is split later, or its parts.
+
+    Raises:
+        CoterieError: anything else, or clients of both kinds; the message names the client.
+    """
+    pairs = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, Sequence) else None
+    if pairs is None:
+        raise CoterieError(
+            f"{where} gave a {type(given).__name__} where a Federation, or a mapping from clients to inputs and "
+            "targets or torch Datasets is expected."
+        )
+    found: dict[str, dict[str, Arrays]] = {}
+    for client, data in pairs:
+        name = str(client)
+        at = f"{where}, client {name!r}"
+        if isinstance(data, Mapping):
+            if not {"train", "test"} <= set(data) <= set(PARTS):
+                parts = ", ".join(map(str, data)) or "nothing"
+                raise CoterieError(f"{at} has {parts}: give train, test and maybe validation.")
+            found[name] = {part: _one(value, f"{at}, {part}") for part, value in data.items()}
+        else:
+            found[name] = {"all": _one(data, at)}
+    if len(split := {"all" in parts for parts in found.values()}) > 1:
+        raise CoterieError(f"{where}: some clients come with a test part and some without: give all of them one.")
+    if not split:
+        raise CoterieError(f"{where} gave no client: give at least one.")
+    return found
+
+
+def _one(data: Any, where: str) -> Arrays:
+    pair = isinstance(data, tuple | list) and len(data) == 2
+    return as_arrays(data[0], data[1], where) if pair else of_dataset(data, where)
+
+
+def examples_of_clients(name: str, clients: Mapping[str, Mapping[str, Arrays]], classes: int | None = None) -> Examples:
+    """Clients' arrays, joined; natural groups: ``client``.
+
+    Args:
+        name: name of the source.
+        clients: of each client ``all``, or its parts, as `by_client` gives them.
+        classes: number of classes; left out, one more than the largest label.
+
+    Raises:
+        CoterieError: the inputs or targets of two clients are not alike, or there is one class only.
+    """
+    first_name, first = next((client, next(iter(parts.values()))) for client, parts in clients.items())
+    owners: list[str] = []
+    parts: list[str] = []
+    arrays: list[Arrays] = []
+    for client, of_client in clients.items():
+        for part, data in of_client.items():
+            data = data.single()
+            _check_alike(data, first.single(), client, first_name)
+            arrays.append(data)
+            owners += [client] * len(data)
+            parts += [part] * len(data)
+    inputs, targets = (torch.cat([getattr(data, what) for data in arrays]) for what in ("inputs", "targets"))
+    regression = targets.is_floating_point()
+    if not regression and classes is None:
+        classes = int(targets.max()) + 1
+        if classes < 2:
+            raise CoterieError(f"{name!r} has a single class, so there is nothing to predict: check the targets.")
+    return Examples(
+        name,
+        inputs,
+        targets,
+        classes=targets.shape[1] if regression else classes or 0,
+        task="regression" if regression else "classification",
+        scale=1 / 255 if inputs.dtype == torch.uint8 else 1.0,
+        groups={"client": owners},
+        sides=None if "all" in parts else Official(np.array(parts, dtype=object)),
+    )
+
+
+def examples_of_federation(name: str, federation: Federation) -> Examples:
+    """A federation as examples whose split is its own."""
+    clients: dict[str, dict[str, Arrays]] = {
+        client: {part: Arrays(*federation.split(part).client(i)) for part in SPLITS}
+        for i, client in enumerate(federation.names)
+    }
+    found = examples_of_clients(name, clients, federation.classes)
+    assert isinstance(found.sides, Official)
+    return found.with_sides(Official(found.sides.parts, complete=True))
+
+
+def _check_alike(data: Arrays, first: Arrays, client: str, other: str) -> None:
+    for what, mine, its in (("inputs", data.inputs, first.inputs), ("targets", data.targets, first.targets)):
+        if mine.shape[1:] != its.shape[1:] or mine.dtype != its.dtype:
+            kinds = [f"{str(values.dtype).removeprefix('torch.')} {tuple(values.shape[1:])}" for values in (mine, its)]
+            raise CoterieError(
+                f"Client {client!r} has {what} of the kind {kinds[0]}, but client {other!r} of {kinds[1]}: bring "
+                "them to one."
+            )

@@ -1,0 +1,152 @@
+"""A Hugging Face dataset, whose clients a column names or a partitioner of flwr-datasets makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from coterie.errors import CoterieError, describe
+from coterie.federation.arrays import Arrays, as_arrays, examples_of_clients
+from coterie.federation.datasets.files import data_directory
+from coterie.federation.datasets.registry import register_source
+from coterie.federation.examples import Examples
+from coterie.federation.federation import client_names
+from coterie.federation.frames import checked_frame
+from coterie.federation.places import Origin, digest_of
+from coterie.federation.tables import TableOptions, examples_of, full_texts, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class HuggingFaceSource(TableOptions):
+    """Options of the source ``huggingface``; those of tables hold where there are no ``inputs``."""
+
+    dataset: str = Field(description="its name on the hub, or a folder that save_to_disk has written")
+    subset: str | None = Field(None, description="name of its configuration, where it has several")
+    part: str = Field("train", description="which of its splits is divided among the clients")
+    client: str | None = Field(None, description="column that says whose a row is")
+    partitioner: str | None = Field(None, description="class of flwr_datasets.partitioner that makes the clients")
+    partitioner_options: dict[str, Any] = Field({}, description="its arguments, such as num_partitions")
+    inputs: str | None = Field(None, description="column of pictures or arrays, instead of features")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> HuggingFaceSource:
+        if (self.client is None) == (self.partitioner is None):
+            raise ValueError("give client, a column, or partitioner, a class of flwr_datasets.partitioner")
+        if self.inputs is not None and not isinstance(self.target, str):
+            raise ValueError("inputs of one column have a single target")
+        return self
+
+
+@register_source(
+    "huggingface", "a Hugging Face dataset; needs the extra hf", "none, or a folder", options=HuggingFaceSource
+)
+def huggingface(data_dir: Path | None, options: HuggingFaceSource) -> Examples:
+    """The rows of one of its splits. Natural groups: ``client``.
+
+    Raises:
+        CoterieError: the packages are not installed, or there is no such dataset, split, column or partitioner.
+    """
+    dataset = _loaded(data_dir, options)
+    where = Origin(options.dataset, [(options.dataset, "row", 0)])
+    columns = [name for name in dataset.column_names if name != options.inputs]
+    if options.partitioner is not None:
+        parts = _partitions(dataset, options)
+        names = client_names(len(parts))
+        clients = [name for name, part in zip(names, parts, strict=True) for _ in range(len(part))]
+        dataset = _library("datasets").concatenate_datasets(parts)
+    table = checked_frame(dataset.select_columns(columns).to_pandas(), Path(options.dataset))
+    if options.client is not None:
+        require(table, options.client, "client", where)
+        clients = full_texts(table, options.client, "client", where).tolist()
+    known = getattr(dataset.features.get(options.targets[0]), "names", None)  # of a column of classes
+    if options.inputs is not None:
+        return _of_inputs(dataset, table, clients, options, where, known)
+    if known and options.labels is None and options.classes is None:
+        options = options.model_copy(update={"classes": len(known)})
+    besides = [] if options.client is None else [options.client]
+    found = examples_of("huggingface", table, clients, options, where=where, besides=besides)
+    return replace(found, checksum=digest_of(table))
+
+
+def _of_inputs(
+    dataset: Any, table: pd.DataFrame, clients: list[str], options: HuggingFaceSource, where: Origin, known: Any
+) -> Examples:
+    """One column of pictures or arrays as inputs."""
+    assert options.inputs is not None
+    if options.inputs not in dataset.column_names:
+        raise CoterieError(
+            f"{where.name} has no column {options.inputs!r} (federation.inputs): its columns are "
+            f"{', '.join(dataset.column_names[:8])}."
+        )
+    require(table, options.targets[0], "target", where)
+    whole = as_arrays(_stacked(dataset[options.inputs], options), np.array(table[options.targets[0]]), where.name)
+    owner = np.array(clients, dtype=object)
+    rows: Mapping[str, NDArray[np.int64]] = {name: np.flatnonzero(owner == name) for name in sorted(set(clients))}
+    arrays = {name: {"all": Arrays(whole.inputs[of], whole.targets[of])} for name, of in rows.items()}
+    return examples_of_clients("huggingface", arrays, options.classes or (len(known) if known else None))
+
+
+def _stacked(values: Any, options: HuggingFaceSource) -> NDArray[Any]:
+    """Pictures as ``(N, channels, height, width)``, arrays as they are."""
+    arrays = [np.asarray(value) for value in values]
+    if shapes := {array.shape for array in arrays} - {arrays[0].shape}:
+        raise CoterieError(
+            f"The column {options.inputs!r} of {options.dataset} holds inputs of the shapes {arrays[0].shape} and "
+            f"{min(shapes)}: bring them to one."
+        )
+    stacked = np.stack(arrays)
+    if not hasattr(next(iter(values)), "getbands"):  # no picture of Pillow
+        return stacked
+    return stacked[:, None] if stacked.ndim == 3 else stacked.transpose(0, 3, 1, 2)
+
+
+def _loaded(data_dir: Path | None, options: HuggingFaceSource) -> Any:
+    """The split of the dataset, from a folder or from the hub."""
+    datasets = _library("datasets")
+    folders = (Path(options.dataset), data_directory(data_dir) / options.dataset)
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    try:
+        if folder is None:
+            return datasets.load_dataset(options.dataset, options.subset, split=options.part)
+        loaded = datasets.load_from_disk(str(folder))
+    except Exception as error:  # whatever the library runs into: no network, no such dataset or split
+        raise CoterieError(f"federation.dataset: {options.dataset} cannot be loaded: {describe(error)}.") from error
+    if not isinstance(loaded, dict):
+        return loaded
+    if options.part not in loaded:
+        raise CoterieError(
+            f"federation.part: {options.dataset} has no split {options.part!r}, only {', '.join(loaded)}: choose one."
+        )
+    return loaded[options.part]
+
+
+def _partitions(dataset: Any, options: HuggingFaceSource) -> list[Any]:
+    """The dataset of each client."""
+    try:
+        kind = getattr(_library("flwr_datasets.partitioner"), options.partitioner or "")
+        partitioner = kind(**options.partitioner_options)
+        partitioner.dataset = dataset
+        return [partitioner.load_partition(i) for i in range(partitioner.num_partitions)]
+    except CoterieError:
+        raise
+    except Exception as error:  # its arguments are the user's
+        raise CoterieError(f"federation.partitioner: {options.partitioner} failed: {describe(error)}.") from error
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise CoterieError(
+            f"The source huggingface needs {name.partition('.')[0]}, which is not installed: install it with pip "
+            "install 'coterie[hf]'."
+        ) from error

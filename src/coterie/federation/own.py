@@ -1,0 +1,65 @@
+"""Federations from what is at hand in Python: arrays, torch Datasets, a data frame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from coterie.errors import CoterieError
+from coterie.federation.arrays import by_client, examples_of_clients
+from coterie.federation.build import divided
+from coterie.federation.examples import Examples
+from coterie.federation.federation import Federation
+from coterie.federation.frames import checked_frame
+from coterie.federation.partition import RULES
+from coterie.federation.partition.rule import Amount
+from coterie.federation.places import Origin, digest_of
+from coterie.federation.sides import Official
+from coterie.federation.tables import TableOptions, examples_of, full_texts, require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def of_arrays(given: Any, validation: Amount, test: Amount, seed: int) -> Federation:
+    """See `Federation.from_arrays`."""
+    return _federation(examples_of_clients("arrays", by_client(given, "from_arrays")), validation, test, seed)
+
+
+def of_datasets(given: Any, validation: Amount, test: Amount, seed: int) -> Federation:
+    """See `Federation.from_datasets`."""
+    return _federation(examples_of_clients("datasets", by_client(given, "from_datasets")), validation, test, seed)
+
+
+def of_frame(
+    frame: pd.DataFrame, client: str, validation: Amount, test: Amount, seed: int, keys: dict[str, Any]
+) -> Federation:
+    """See `Federation.from_frame`."""
+    try:
+        options = TableOptions.model_validate(keys)
+    except ValidationError as error:
+        first = error.errors()[0]
+        message = first["msg"].removeprefix("Value error, ")
+        raise CoterieError(f"from_frame: {'.'.join(map(str, first['loc'][:1])) or 'options'}: {message}.") from error
+    table = checked_frame(frame.reset_index(drop=True), Path("the data frame"))
+    where = Origin("the data frame", [("the data frame", "row", 0)])
+    require(table, client, "client", where)
+    clients = full_texts(table, client, "client", where).tolist()
+    examples = examples_of("frame", table, clients, options, where=where, besides=[client])
+    return _federation(replace(examples, checksum=digest_of(table)), validation, test, seed)
+
+
+def _federation(examples: Examples, validation: Amount, test: Amount, seed: int) -> Federation:
+    rule = RULES["natural"].model_validate({"rule": "natural", "min_examples": 1})
+    official = isinstance(examples.sides, Official)
+    try:
+        sizes = rule.resolve({"train": None, "validation": validation, "test": None if official else test})
+    except ValueError as error:
+        raise CoterieError(f"{error}.") from error
+    if official:
+        sizes = replace(sizes, test="official")
+    source = {"source": examples.name, "seed": seed}
+    return divided(examples, rule, sizes, seed, source)

@@ -1,0 +1,215 @@
+"""The columns of a divided table as inputs, by what the clients' training rows say of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coterie.errors import CoterieError, CoterieWarning
+from coterie.federation.frames import Cells, encode_cells
+from coterie.federation.partition.rule import Division
+from coterie.federation.places import Origin
+from coterie.federation.preparation import Preparation, Prepared
+from coterie.federation.preparing import (
+    Kind,
+    Missing,
+    Summary,
+    Values,
+    as_sent,
+    combined,
+    features_of,
+    size_of,
+    summary_of,
+    without_statistics,
+)
+from coterie.federation.schema import Feature, Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of a table with N rows.
+
+    Attributes:
+        cells, kinds: the features by name, in order.
+        declared: the values of a category, where they are known beforehand.
+        target: the column or columns to predict.
+        labels: names of the classes; none for a regression.
+        classes: the class of every row, ``(N,)``; ``None`` for a regression.
+        settled: the classes are known beforehand, so that some may be without training rows.
+        missing, preprocessing: as in the configuration.
+        where: says where a row is.
+    """
+
+    cells: Mapping[str, Cells]
+    kinds: Mapping[str, Kind]
+    declared: Mapping[str, Sequence[str]]
+    target: str | list[str]
+    labels: Sequence[str]
+    classes: NDArray[np.int64] | None
+    settled: bool
+    missing: Missing
+    preprocessing: Literal["federated", "client", "none"]
+    where: Origin
+
+    def prepared(self, division: Division, names: Sequence[str]) -> Prepared:
+        """Inputs ``(N, d)`` for all rows, by the training rows of the clients ``names: (K,)`` alone.
+
+        Raises:
+            CoterieError: a class or a whole column has no training row.
+        """
+        if self.classes is not None and not self.settled:
+            self._check_classes(division, names)
+        if self.preprocessing == "none":
+            schema = self._schema(self._as_declared())
+            self._warn_of_unseen(schema, division, names)
+            return Prepared(self._encoded(schema), {"schema": schema.as_dict()})
+        summaries = [self._summary(rows) for rows in division.train]
+        whole = self._with_declared(combined(summaries))
+        self._check_columns(whole)
+        schema = self._schema(features_of(whole, self.missing))
+        self._warn_of_unseen(schema, division, names)
+        if self.preprocessing == "federated":
+            facts, up = (
+                {"schema": schema.as_dict()},
+                self._sizes([self._sent(summary) for summary in summaries], division),
+            )
+            down = [size_of(facts["schema"])] * len(names)
+            return Prepared(self._encoded(schema), facts, _preparation(up, down))
+        own = [self._own(schema, summary) for summary in summaries]
+        up = self._sizes([without_statistics(summary) for summary in summaries], division)
+        plain = self._schema([_plain(feature) for feature in schema.features or []])
+        inputs = np.zeros((len(self), schema.inputs), dtype=np.float32)
+        for i, of_client in enumerate(own):
+            rows = np.concatenate([division.train[i], division.validation[i], division.test[i]])
+            inputs[rows] = encode_cells(
+                {name: cells.take(rows) for name, cells in self.cells.items()}, of_client.features or []
+            )
+        each = {"schemas": {name: of_client.as_dict() for name, of_client in zip(names, own, strict=True)}}
+        down = [size_of(plain.as_dict())] * len(names)
+        return Prepared(torch.from_numpy(inputs), each, _preparation(up, down))
+
+    def __len__(self) -> int:
+        return len(next(iter(self.cells.values())).missing)
+
+    def _summary(self, rows: NDArray[np.int64]) -> Summary:
+        """What a client says of its training rows."""
+        return summary_of({name: cells.take(rows) for name, cells in self.cells.items()}, self.kinds)
+
+    def _sizes(self, sent: Sequence[Mapping[str, Any]], division: Division) -> list[int]:
+        """Bytes of what each client sends; the classes that it has go with it, unless they are known beforehand."""
+        if self.classes is None or self.settled:
+            return [size_of(content) for content in sent]
+        own = [[self.labels[c] for c in np.unique(self.classes[rows])] for rows in division.train]
+        return [size_of([content, classes]) for content, classes in zip(sent, own, strict=True)]
+
+    def _sent(self, summary: Summary) -> dict[str, Any]:
+        """A summary as it is sent; what is declared need not be told."""
+        return as_sent(
+            {name: Values((), part.missing) if name in self.declared else part for name, part in summary.items()}
+        )
+
+    def _with_declared(self, summary: Summary) -> Summary:
+        return {
+            name: Values(tuple(self.declared[name]), part.missing) if name in self.declared else part
+            for name, part in summary.items()
+        }
+
+    def _as_declared(self) -> list[Feature]:
+        """The features where nothing is computed: numbers as they are, categories as declared."""
+        features = []
+        for name, kind in self.kinds.items():
+            if kind == "category" and name not in self.declared:
+                raise CoterieError(
+                    f"The values of the column {name!r} are not collected under preprocessing: none: list them, as in "
+                    f"categorical: {{{name}: [a, b]}}."
+                )
+            values = list(self.declared[name]) if kind == "category" else []
+            features.append(Feature(name=name, kind=kind, values=values, missing=self.missing == "mark"))
+        return features
+
+    def _schema(self, features: list[Feature]) -> Schema:
+        if self.classes is None:
+            count = 1 if isinstance(self.target, str) else len(self.target)
+            return Schema(task="regression", classes=count, target=self.target, features=features)
+        return Schema(classes=len(self.labels), labels=list(self.labels), target=self.target, features=features)
+
+    def _own(self, schema: Schema, summary: Summary) -> Schema:
+        """The common inputs, with numbers standardised by one client's own rows."""
+        own = {feature.name: feature for feature in features_of(summary_without_values(summary), self.missing)}
+        return schema.model_copy(
+            update={
+                "features": [
+                    feature.model_copy(update={"mean": own[feature.name].mean, "std": own[feature.name].std})
+                    if feature.kind == "number"
+                    else feature
+                    for feature in schema.features or []
+                ]
+            }
+        )
+
+    def _encoded(self, schema: Schema) -> torch.Tensor:
+        return torch.from_numpy(encode_cells(self.cells, schema.features or []))
+
+    def _check_columns(self, whole: Summary) -> None:
+        for name, part in whole.items():
+            if isinstance(part, Values) and not part.values:
+                raise CoterieError(
+                    f"The column {name!r} has no value in any training row, so nothing can be learnt from it: list it "
+                    "under ignore."
+                )
+
+    def _check_classes(self, division: Division, names: Sequence[str]) -> None:
+        assert self.classes is not None
+        trained = np.zeros(len(self.labels), dtype=bool)
+        trained[self.classes[np.concatenate(list(division.train))]] = True
+        for part in ("validation", "test"):
+            for name, rows in zip(names, getattr(division, part), strict=True):
+                if len(unknown := rows[~trained[self.classes[rows]]]):
+                    row = int(unknown[0])
+                    raise CoterieError(
+                        f"{self.where(row)}: the class {self.labels[self.classes[row]]!r} of the target is in the "
+                        f"{part} data of client {name!r}, but in no training data: list all classes under labels to "
+                        "keep it."
+                    )
+
+    def _warn_of_unseen(self, schema: Schema, division: Division, names: Sequence[str]) -> None:
+        """One warning for all categories that no client has in training."""
+        found = []
+        for feature in schema.features or []:
+            if feature.kind == "number":
+                continue
+            cells = self.cells[feature.name]
+            odd = ~cells.missing & ~np.isin(cells.values.astype(str), feature.values)
+            if odd.any():
+                for name, *parts in zip(names, division.train, division.validation, division.test, strict=True):
+                    rows = np.concatenate(parts)
+                    values = dict.fromkeys(cells.values[rows[odd[rows]]].tolist())
+                    found += [(feature.name, value, name) for value in values]
+        if found:
+            column, value, client = found[0]
+            more = f" (and {len(found) - 1} more such values)" if len(found) > 1 else ""
+            warnings.warn(
+                f"The value {value!r} of the column {column!r} at client {client!r} is none of those in "
+                f"training{more}: it counts as no value.",
+                CoterieWarning,
+                stacklevel=2,
+            )
+
+
+def summary_without_values(summary: Summary) -> Summary:
+    """The numbers of a summary."""
+    return {name: part for name, part in summary.items() if not isinstance(part, Values)}
+
+
+def _plain(feature: Feature) -> Feature:
+    return feature.model_copy(update={"mean": 0.0, "std": 1.0})
+
+
+def _preparation(up: Sequence[int], down: Sequence[int]) -> Preparation:
+    return Preparation(np.array(up, dtype=np.int64), np.array(down, dtype=np.int64))

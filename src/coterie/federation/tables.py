@@ -1,0 +1,276 @@
+"""From a user's table to examples: which column is what, and how rows become inputs once they are divided."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from coterie.errors import CoterieError
+from coterie.federation.datasets.registry import Options
+from coterie.federation.examples import Examples
+from coterie.federation.federation import Task
+from coterie.federation.frames import FEW, MANY, Cells, class_names, encode_target, numbers, texts
+from coterie.federation.places import Origin
+from coterie.federation.preparing import Kind, Missing
+from coterie.federation.schema import Names, Schema
+from coterie.federation.sides import InTime, Official, Sides, Together, read_parts
+from coterie.federation.standardising import Columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class TableOptions(Options):
+    """What a table's columns are; the same for one file and for one file a client."""
+
+    own = True
+
+    target: str | list[str] = Field(description="column to predict; several are a regression of several numbers")
+    features: list[str] | None = Field(None, description="columns to predict it from; left out, all others")
+    categorical: list[str] | dict[str, list[str]] = Field(
+        [], description="columns of categories, even where they look like numbers; maybe each with its values"
+    )
+    ignore: list[str] = Field([], description="columns that are no features")
+    task: Task | None = Field(None, description="left out, texts and at most 20 whole numbers are classes")
+    labels: Names | None = Field(None, description="the classes in order; left out, those that occur")
+    classes: int | None = Field(None, ge=2, description="number of classes, where these are 0, 1, ...")
+    missing: Missing = Field("error", description="missing features: refuse them, mark them, or take the mean")
+    preprocessing: Literal["federated", "client", "none"] = Field(
+        "federated",
+        description="whose training rows numbers are standardised by: all clients', each one's own, or none",
+    )
+    split: str | None = Field(None, description="column with train, validation and test, the official split")
+    group: str | None = Field(None, description="column whose equal values, such as a patient, stay in one split")
+    time: str | None = Field(None, description="column of time: earliest rows train, the latest test")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_weights(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "weights" in data:
+            raise ValueError("every row counts alike, so weights have no effect: leave out weights")
+        return data
+
+    @model_validator(mode="after")
+    def _agree(self) -> TableOptions:
+        if len(given := [key for key in ("split", "group", "time") if getattr(self, key) is not None]) > 1:
+            raise ValueError(f"{' and '.join(given)} each say how rows are split: keep one")
+        if self.labels is not None and self.classes not in (None, len(self.labels)):
+            raise ValueError(f"classes is {self.classes}, but labels lists {len(self.labels)}: leave out classes")
+        if isinstance(self.target, list) and (not self.target or self.task == "classification"):
+            raise ValueError("a list of targets is a regression of at least one column")
+        if self.preprocessing == "none" and self.missing == "mean":
+            raise ValueError("missing: mean needs a mean, which preprocessing: none does not compute: say mark")
+        if self.split is not None and getattr(self, "test", None) not in (None, "official"):
+            raise ValueError("split says which rows are for testing: leave out test")
+        return self
+
+    @property
+    def targets(self) -> list[str]:
+        """The target columns."""
+        return [self.target] if isinstance(self.target, str) else self.target
+
+
+def examples_of(
+    name: str,
+    table: pd.DataFrame,
+    clients: Sequence[str],
+    options: TableOptions,
+    *,
+    where: Origin,
+    besides: Sequence[str] = (),
+) -> Examples:
+    """The rows of a table as examples, which become inputs when it is known which of them are for training.
+
+    Args:
+        name: name of the source.
+        table: from `read_frame`, ``N`` rows.
+        clients: whose each row is, ``(N,)``.
+        options: what the columns are.
+        where: says where a row is, for messages.
+        besides: columns that are no features, since they name the client.
+
+    Raises:
+        CoterieError: a column that is not there or is not what it should be; the message names it and the row.
+    """
+    for key, column in _named(options):
+        require(table, column, key, where)
+    roles = {*besides, *options.targets, options.split, options.group, options.time}
+    features = options.features or [column for column in table.columns if column not in {*roles, *options.ignore}]
+    if not features:
+        raise CoterieError(f"{where(0).split(',')[0]} has no column left to predict from: list fewer under ignore.")
+    if clash := [column for column in features if column in {*options.targets, *besides}]:
+        raise CoterieError(
+            f"federation.features lists {clash[0]!r}, which is the target or names the client: leave it out."
+        )
+    kinds, cells = _columns(table, features, options, where)
+    task, labels, targets = _targets(table, options, where)
+    columns = Columns(
+        cells=cells,
+        kinds=kinds,
+        declared=options.categorical if isinstance(options.categorical, dict) else {},
+        target=options.target,
+        labels=labels,
+        classes=targets if task == "classification" else None,
+        settled=options.labels is not None or options.classes is not None,
+        missing=options.missing,
+        preprocessing=options.preprocessing,
+        where=where,
+    )
+    return Examples(
+        name,
+        torch.zeros(len(table), 0),
+        torch.from_numpy(targets),
+        classes=len(labels) if task == "classification" else len(options.targets),
+        task=task,
+        groups={"client": clients},
+        sides=_sides(table, options, where),
+        prepare=columns.prepared,
+    )
+
+
+def require(table: pd.DataFrame, column: str, key: str, where: Origin) -> None:
+    """Raise CoterieError where a table lacks a column that ``federation.<key>`` names; the nearest one is suggested."""
+    if column not in table.columns:
+        near = difflib.get_close_matches(column, list(table.columns), n=1, cutoff=0.5)
+        few = ", ".join(table.columns[:8]) + (", ..." if len(table.columns) > 8 else "")
+        hint = f"did you mean {near[0]!r}?" if near else f"its columns are {few}."
+        raise CoterieError(f"{where.name} has no column {column!r} (federation.{key}): {hint}")
+
+
+def full_texts(table: pd.DataFrame, column: str, key: str, where: Origin) -> NDArray[Any]:
+    """A column that every row has, as texts ``(N,)``; raises CoterieError for the first row that lacks it."""
+    cells = texts(table[column])
+    if cells.missing.any():
+        first = int(cells.missing.argmax())
+        raise CoterieError(
+            f"{where(first)}: the column {column!r} (federation.{key}) is empty, as in {int(cells.missing.sum())} of "
+            f"{len(table)} rows: fill it in, or remove these rows."
+        )
+    return cells.values
+
+
+def _named(options: TableOptions) -> Iterator[tuple[str, str]]:
+    """Every column that an option names, with the key."""
+    for key in ("target", "features", "categorical", "ignore", "split", "group", "time"):
+        value = getattr(options, key)
+        for column in [value] if isinstance(value, str) else value or []:
+            yield key, column
+
+
+def _columns(
+    table: pd.DataFrame, features: Sequence[str], options: TableOptions, where: Origin
+) -> tuple[dict[str, Kind], dict[str, Cells]]:
+    """What each feature is, and its values."""
+    kinds: dict[str, Kind] = {}
+    cells: dict[str, Cells] = {}
+    for name in features:
+        kinds[name] = "category" if name in options.categorical else _kind(table[name], name, where)
+        cells[name] = texts(table[name]) if kinds[name] == "category" else numbers(table[name])
+        if options.missing == "error" and (gaps := cells[name].missing).any():
+            raise CoterieError(
+                f"{where(int(gaps.argmax()))}: the column {name!r} has no value, as in {int(gaps.sum())} of "
+                f"{len(gaps)} rows: fill it in, put the column under ignore, or say missing: mark or mean."
+            )
+    return kinds, cells
+
+
+def _kind(column: pd.Series[Any], name: str, where: Origin) -> Kind:
+    """Numbers, or categories; mostly numbers with some texts are a mistake."""
+    cells = numbers(column)
+    there = ~cells.missing
+    if not cells.wrong.any():
+        return "number"
+    first = int(cells.wrong.argmax())
+    if 2 * cells.wrong.sum() < there.sum():
+        raise CoterieError(
+            f"{where(first)}: {column.iloc[first]!r} in the column {name!r}, which holds numbers elsewhere: correct "
+            "it, or list the column under categorical."
+        )
+    if (different := len(set(texts(column).values[there]))) > MANY:
+        raise CoterieError(
+            f"{where(first)}: the column {name!r} holds {different} different texts, too many for a category: list it "
+            "under ignore or, to use it all the same, under categorical."
+        )
+    return "category"
+
+
+def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple[Task, list[str], NDArray[Any]]:
+    """Task, names of the classes, and targets: classes ``(N,)`` or numbers ``(N, t)``."""
+    for name in options.targets:
+        full_texts(table, name, "target", where)
+    labels = _labels(table, options)
+    if labels is None:
+        for name in options.targets:
+            if (wrong := numbers(table[name]).wrong).any():
+                first = int(wrong.argmax())
+                raise CoterieError(
+                    f"{where(first)}: the target {name!r} is {table[name].iloc[first]!r}, which is no number: correct "
+                    "it, or say task: classification."
+                )
+        schema = Schema(task="regression", classes=len(options.targets), target=options.target, shape=[1])
+        return "regression", [], encode_target(table, schema)
+    name = options.targets[0]
+    if len(labels) < 2:
+        raise CoterieError(
+            f"The target {name!r} is {labels[0]!r} in every row, so there is nothing to predict: choose another "
+            "target, or list all classes under labels."
+        )
+    targets = encode_target(table, Schema(classes=len(labels), labels=labels, target=name, shape=[1]))
+    if (outside := targets < 0).any():
+        first = int(outside.argmax())
+        raise CoterieError(
+            f"{where(first)}: the target {name!r} is {table[name].iloc[first]!r}, which is none of the classes "
+            f"{', '.join(labels[:10])}: correct it, or the labels."
+        )
+    return "classification", labels, targets
+
+
+def _labels(table: pd.DataFrame, options: TableOptions) -> list[str] | None:
+    """The classes in order; None where numbers are to be predicted."""
+    if isinstance(options.target, list) or options.task == "regression":
+        return None
+    if options.labels is not None:
+        return list(options.labels)
+    if options.classes is not None:
+        return [str(c) for c in range(options.classes)]
+    column = table[options.target]
+    cells = numbers(column)
+    numeric = cells.values[~cells.wrong]
+    if options.task is None and 2 * cells.wrong.sum() < len(cells.wrong) and len(np.unique(numeric)) > FEW:
+        return None  # numbers, where the few texts among them are mistakes
+    return class_names(column, options.task)
+
+
+def _sides(table: pd.DataFrame, options: TableOptions, where: Origin) -> Sides | None:
+    """The split that the table asks for; None where it is drawn."""
+    if options.split is not None:
+        return Official(read_parts(full_texts(table, options.split, "split", where).tolist(), where))
+    if options.group is not None:
+        return Together(options.group, full_texts(table, options.group, "group", where))
+    if options.time is not None:
+        full_texts(table, options.time, "time", where)
+        return InTime(_times(table[options.time], options.time, where))
+    return None
+
+
+def _times(column: pd.Series[Any], name: str, where: Origin) -> NDArray[np.float64]:
+    """Numbers, or dates as seconds."""
+    import pandas as pd
+
+    cells = numbers(column)
+    if column.dtype.kind != "M" and not cells.wrong.any():
+        return cells.values
+    dates = pd.to_datetime(column, errors="coerce", format=None if column.dtype.kind == "M" else "ISO8601", utc=True)
+    if dates.isna().any():
+        first = int(dates.isna().to_numpy().argmax())
+        raise CoterieError(
+            f"{where(first)}: {column.iloc[first]!r} in the column {name!r} (federation.time) is neither a number nor "
+            "a date such as 2024-05-31: correct it."
+        )
+    return np.asarray((dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)

@@ -1,0 +1,109 @@
+"""The source ``huggingface``, with stand-ins for the packages of the extra ``hf``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from coterie.errors import CoterieError
+from coterie.federation import Federation, build_federation
+
+
+class Dataset:
+    """As much of a dataset as the source uses."""
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self.columns, self.column_names = columns, list(columns)
+        self.features = {"label": SimpleNamespace(names=["no", "yes", "maybe"])}
+
+    def __len__(self) -> int:
+        return len(self.columns["label"])
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return self.columns[name]
+
+    def select_columns(self, names: list[str]) -> Dataset:
+        return Dataset({name: self.columns[name] for name in names})
+
+    def to_pandas(self) -> pd.DataFrame:
+        return pd.DataFrame(self.columns)
+
+    def rows(self, step: int, start: int) -> Dataset:
+        return Dataset({name: values[start::step] for name, values in self.columns.items()})
+
+
+class IidPartitioner:
+    dataset: Dataset
+
+    def __init__(self, num_partitions: int) -> None:
+        self.num_partitions = num_partitions
+
+    def load_partition(self, i: int) -> Dataset:
+        return self.dataset.rows(self.num_partitions, i)
+
+
+def joined(parts: list[Dataset]) -> Dataset:
+    return Dataset({name: [value for part in parts for value in part[name]] for name in parts[0].column_names})
+
+
+@pytest.fixture(autouse=True)
+def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    rows = Dataset(
+        {
+            "who": ["ann", "bob", "cid"] * 10,
+            "x": list(range(30)),
+            "label": [i % 2 for i in range(30)],
+            "picture": [Image.new("RGB", (5, 4), (i, 0, 0)) for i in range(30)],
+        }
+    )
+    datasets, partitioner = ModuleType("datasets"), ModuleType("flwr_datasets.partitioner")
+    vars(datasets).update(load_from_disk=lambda path: {"train": rows}, concatenate_datasets=joined)
+    vars(partitioner).update(IidPartitioner=IidPartitioner)
+    monkeypatch.setitem(sys.modules, "datasets", datasets)
+    monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", partitioner)
+
+
+def built(folder: Path, **keys: Any) -> Federation:
+    section = {"source": "huggingface", "dataset": "mine", "target": "label", "ignore": ["picture"], **keys}
+    return build_federation(section, seed=0, data_dir=folder)
+
+
+def test_a_column_names_the_clients(tmp_path: Path) -> None:
+    federation = built(tmp_path, client="who")
+    assert federation.names == ("ann", "bob", "cid")
+    assert (federation.feature_shape, federation.classes) == ((1,), 3)
+    pictures = built(tmp_path, client="who", inputs="picture")
+    assert (pictures.feature_shape, pictures.classes) == ((3, 4, 5), 3)
+    reds = 255 * pictures.train.client(1)[0][:, 0, 0, 0]
+    assert {round(float(red)) % 3 for red in reds} == {1}
+
+
+def test_a_partitioner_makes_the_clients(tmp_path: Path) -> None:
+    federation = built(
+        tmp_path, partitioner="IidPartitioner", partitioner_options={"num_partitions": 5}, inputs="picture"
+    )
+    assert federation.k == 5
+    assert sum(federation.split(part).total for part in ("train", "validation", "test")) == 30  # type: ignore[arg-type]
+
+
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for keys, message in (
+        ({}, "give client, a column, or partitioner"),
+        ({"client": "wo"}, r"mine has no column 'wo' \(federation.client\): did you mean 'who'"),
+        ({"client": "who", "part": "test"}, "federation.part: mine has no split 'test', only train"),
+        ({"client": "who", "inputs": "pic"}, r"mine has no column 'pic' \(federation.inputs\)"),
+        ({"partitioner": "IidPartitioner"}, "federation.partitioner: IidPartitioner failed: .*num_partitions"),
+        ({"partitioner": "Other"}, "federation.partitioner: Other failed: .*no attribute 'Other'"),
+    ):
+        with pytest.raises(CoterieError, match=message):
+            built(tmp_path, **keys)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(CoterieError, match=r"needs datasets, which is not installed: .* 'coterie\[hf\]'"):
+        built(tmp_path, client="who")

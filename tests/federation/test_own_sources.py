@@ -1,0 +1,248 @@
+"""Data of a user's own in other shapes than one table: files, archives, pictures, functions, arrays."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from own_data import HOSPITALS, patients
+from PIL import Image
+from torch.utils.data import TensorDataset
+
+from coterie.errors import CoterieError
+from coterie.federation import Federation, build_federation
+
+
+def build(section: Mapping[str, Any], folder: Path) -> Federation:
+    return build_federation(section, seed=0, data_dir=folder)
+
+
+def clients(n: int = 10, classes: int = 2) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(0)
+    return {name: (draw.normal(size=(n, 3)), np.arange(n) % classes) for name in HOSPITALS}
+
+
+def write_pfllib(root: Path, n: int = 10) -> None:
+    """As PFLlib writes its clients."""
+    for part in ("train", "test"):
+        (root / part).mkdir(parents=True)
+        for i in range(3):
+            draw = np.random.default_rng(i)
+            x = draw.normal(size=(n, 1, 4, 4)).astype(np.float32)
+            with (root / part / f"{i}.npz").open("wb") as file:
+                np.savez_compressed(file, data={"x": x, "y": np.arange(n) % 2})
+
+
+def rows_of(inputs: torch.Tensor) -> list[list[float]]:
+    return sorted(inputs.flatten(1).tolist())
+
+
+def test_files_are_clients(tmp_path: Path) -> None:
+    table, folder = patients(), tmp_path / "wards"
+    folder.mkdir()
+    for name, rows in table.groupby("hospital"):
+        rows.drop(columns="hospital").to_csv(folder / f"{name}.csv.gz", index=False)
+    section = {"source": "files", "path": "wards", "target": "sick", "ignore": ["stay", "patient", "day"]}
+    federation = build(section, tmp_path)
+    assert federation.names == HOSPITALS
+    assert federation.feature_shape == (4,)
+    assert torch.equal(build({**section, "path": "wards/*.gz"}, tmp_path).train.inputs, federation.train.inputs)
+    assert len(federation.source["files"]) == 3
+    (folder / "west.csv").write_text("age\n1\n")
+    with pytest.raises(CoterieError, match=r"west.csv and .*west.csv.gz would be one client, 'west'"):
+        build(section, tmp_path)
+    (folder / "west.csv.gz").unlink()
+    with pytest.raises(CoterieError, match=r"west.csv has no column 'day', which .*north.csv.gz has"):
+        build(section, tmp_path)
+    with pytest.raises(CoterieError, match=r"files .csv, .csv.gz, .parquet, but wards/\*.txt names none"):
+        build({**section, "path": "wards/*.txt"}, tmp_path)
+
+
+def test_a_mistake_in_one_of_the_files_is_found_there(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,0\n2,1\n" * 5)
+    (tmp_path / "b.csv").write_text("x,y\n1,0\n1,1\n,1\n")
+    with pytest.raises(CoterieError, match=r"b.csv, line 4: the column 'x' has no value"):
+        build({"source": "files", "path": str(tmp_path / "*.csv"), "target": "y"}, tmp_path)
+
+
+def test_what_pfllib_wrote_runs_unchanged(tmp_path: Path) -> None:
+    write_pfllib(tmp_path / "mine")
+    federation = build({"source": "npz", "path": "mine"}, tmp_path)
+    assert federation.names == ("0", "1", "2")
+    assert federation.feature_shape == (1, 4, 4)
+    assert federation.train.n.tolist() == [8] * 3
+    assert federation.validation.n.tolist() == [2] * 3  # of the training archive
+    assert federation.test.n.tolist() == [10] * 3
+    with np.load(tmp_path / "mine/test/1.npz", allow_pickle=True) as archive:
+        written = archive["data"].item()["x"]
+    assert rows_of(federation.test.client(1)[0]) == rows_of(torch.from_numpy(written))
+    merged = build({"source": "npz", "path": "mine", "test": 0.5}, tmp_path)
+    assert merged.test.n.tolist() == [10] * 3
+    assert rows_of(merged.test.client(1)[0]) != rows_of(torch.from_numpy(written))
+
+
+def test_plain_arrays_without_a_test_folder(tmp_path: Path) -> None:
+    for name, (x, y) in clients().items():
+        np.savez(tmp_path / f"{name}.npz", x=(10 * x).astype(np.uint8), y=y)
+    federation = build({"source": "npz", "path": str(tmp_path), "classes": 3}, tmp_path)
+    assert federation.names == HOSPITALS
+    assert (federation.classes, federation.train.scale) == (3, 1 / 255)
+    assert federation.test.n.tolist() == [2] * 3
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("run",)
+
+
+def test_bad_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pfllib(tmp_path)
+    path, section = tmp_path / "train/1.npz", {"source": "npz", "path": str(tmp_path)}
+    whole = path.read_bytes()
+    np.savez(path, data=np.array({"x": Evil()}, dtype=object))
+    with pytest.raises(CoterieError, match=r"train/1.npz is damaged, or no archive .* \(it asks for builtins.print\)"):
+        build(section, tmp_path)
+    assert "run" not in capsys.readouterr().out
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|O", "fortran_order": False, "shape": ()})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data.npy", header.getvalue() + pickle.dumps([1, 2]))
+    with pytest.raises(CoterieError, match=r"1.npz holds list where the inputs x and the targets y are expected"):
+        build(section, tmp_path)
+    path.write_bytes(whole[:100])
+    with pytest.raises(CoterieError, match=r"1.npz is damaged"):
+        build(section, tmp_path)
+    np.savez(path, x=np.ones((3, 2)), y=np.ones(4, dtype=int))
+    with pytest.raises(CoterieError, match=r"1.npz: there must be one target for each input"):
+        build(section, tmp_path)
+    path.unlink()
+    with pytest.raises(CoterieError, match=r"train has no 1.npz, though the other folder has"):
+        build(section, tmp_path)
+
+
+@pytest.mark.parametrize("official", [True, False])
+def test_pictures(tmp_path: Path, official: bool) -> None:
+    for part in ("train", "test") if official else ("",):
+        for client in ("ann", "bob"):
+            for colour, name in ((10, "dark"), (250, "light")):
+                folder = tmp_path / part / client / name
+                folder.mkdir(parents=True)
+                for i in range(5):
+                    Image.new("RGB", (6, 4), (colour, i, 0)).save(folder / f"{i}.png")
+    federation = build({"source": "folder", "path": str(tmp_path), "size": 8}, tmp_path)
+    assert federation.names == ("ann", "bob")
+    assert federation.feature_shape == (3, 8, 8)
+    assert federation.test.n.tolist() == ([10, 10] if official else [2, 2])
+    x, y = federation.train.client(0)
+    assert torch.equal(x[:, 0, 0, 0] > 0.5, y == 1)
+    grey = build({"source": "folder", "path": str(tmp_path), "size": 8, "grey": True}, tmp_path)
+    assert grey.feature_shape == (1, 8, 8)
+
+
+def test_no_pictures(tmp_path: Path) -> None:
+    (tmp_path / "ann" / "dark").mkdir(parents=True)
+    with pytest.raises(CoterieError, match=r"ann/dark holds no picture, but .* holds nothing"):
+        build({"source": "folder", "path": str(tmp_path), "size": 8}, tmp_path)
+
+
+MODULE = """
+import numpy as np, torch
+from coterie.federation import Federation
+def arrays(seed):
+    draw = np.random.default_rng(seed)
+    return {"ann": (draw.normal(size=(10, 2)), np.arange(10) % 2), "bob": (draw.normal(size=(10, 2)), np.arange(10) % 2)}
+def ready(seed):
+    return Federation.from_arrays(arrays(seed), validation=0, test=0.5)
+def datasets(seed):
+    return [torch.utils.data.TensorDataset(torch.ones(10, 2), torch.arange(10) % 2)] * 2
+def single(seed):
+    return {"ann": (np.ones((10, 2)), np.zeros(10, dtype=int))}
+def nothing(seed):
+    return None
+def broken(seed):
+    raise ValueError("no such ward")
+"""
+
+
+def test_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_wards.py").write_text(MODULE)
+
+    def given(function: str) -> Federation:
+        return build({"source": "python", "function": f"my_wards:{function}"}, tmp_path)
+
+    assert given("arrays").names == ("ann", "bob")
+    assert given("arrays").test.n.tolist() == [2, 2]
+    ready = given("ready")  # as it is: without validation data
+    assert [ready.split(part).n.tolist() for part in ("train", "validation", "test")] == [[5, 5], [0, 0], [5, 5]]  # type: ignore[arg-type]
+    assert given("datasets").names == ("0", "1")
+    for function, message in (
+        ("single", "'python' has a single class"),
+        ("nothing", "gave a NoneType where a Federation, or a mapping from clients"),
+        ("broken", "federation.function my_wards:broken failed: no such ward"),
+        ("absent", "federation.function 'my_wards:absent' cannot be imported"),
+    ):
+        with pytest.raises(CoterieError, match=message):
+            given(function)
+    with pytest.raises(CoterieError, match=r"federation.function: 'arrays' is not of the form module:function"):
+        build({"source": "python", "function": "arrays"}, tmp_path)
+
+
+def test_arrays() -> None:
+    federation = Federation.from_arrays(clients(), validation=0.1, test=3, seed=5)
+    assert federation.names == HOSPITALS
+    assert [federation.split(part).n.tolist() for part in ("train", "validation", "test")] == [
+        [6] * 3,
+        [1] * 3,
+        [3] * 3,
+    ]  # type: ignore[arg-type]
+    again = Federation.from_arrays(clients(), validation=0.1, test=3, seed=5)
+    assert torch.equal(again.train.client(1)[0], federation.train.client(1)[0])
+    parts = {name: {"train": data, "test": data} for name, data in clients().items()}
+    assert Federation.from_arrays(parts, validation=0.2).train.n.tolist() == [8] * 3
+    regression = Federation.from_arrays([(np.ones((9, 2)), np.ones(9))] * 2)
+    assert (regression.task, regression.classes) == ("regression", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"west": (np.ones((10, 2)), np.arange(10) % 2)}, r"Client 'west' has inputs of the kind float32 \(2,\), but client 'north' of float32 \(3,\)"),
+        ({"west": (np.ones((10, 3)), np.ones(10))}, r"Client 'west' has targets of the kind float32 \(1,\)"),
+        ({"west": (np.ones((10, 3)), np.ones(9))}, "from_arrays, client 'west': there must be one target for each input"),
+        ({"west": {"train": (np.ones((10, 3)), np.ones(10))}}, "client 'west' has train: give train, test and maybe validation"),
+        ({"west": {part: (np.ones((4, 3)), np.arange(4) % 2) for part in ("train", "test")}}, "some clients come with a test part and some without"),
+        ({"west": (np.ones((1, 3)), np.ones(1, dtype=int))}, "Client 'west' gets 1 examples, which is too few"),
+        ({"west": (np.full((10, 3), np.nan), np.arange(10) % 2)}, "Client 'west' has NaN or infinity"),
+        ({"west": (np.ones((10, 3)), np.array(["a"] * 10))}, "client 'west': inputs and targets must be arrays of numbers"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wrong_arrays(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(CoterieError, match=message):
+        Federation.from_arrays({**clients(), **change})
+
+
+def test_datasets() -> None:
+    given = {name: TensorDataset(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in clients().items()}
+    one, other = Federation.from_datasets(given, seed=1), Federation.from_arrays(clients(), seed=1)
+    assert torch.equal(one.test.client(2)[0], other.test.client(2)[0])
+
+
+def test_a_data_frame() -> None:
+    frame = patients().drop(columns=["stay", "patient", "day"])
+    federation = Federation.from_frame(frame, client="hospital", target="sick", test=5)
+    assert federation.names == HOSPITALS
+    assert federation.test.n.tolist() == [5] * 3
+    assert federation.source["schema"]["target"] == "sick"
+    with pytest.raises(CoterieError, match=r"the data frame has no column 'sik' .*did you mean 'sick'"):
+        Federation.from_frame(frame, client="hospital", target="sik")
+    with pytest.raises(CoterieError, match="from_frame: options: every row counts alike"):
+        Federation.from_frame(frame, client="hospital", target="sick", weights="dose")
