@@ -18,6 +18,7 @@ from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
+from coterie.federation.folds import folded
 from coterie.federation.partition import RULES, Division
 from coterie.federation.resize import resized
 
@@ -42,6 +43,8 @@ def build_federation(
     generator = np.random.Generator(np.random.PCG64(used_seed))
     normal = _normal(section.normalise, examples)
     division = section.partition.divide(examples, section.sizes_in_force, generator)
+    if section.fold is not None:
+        division = folded(division, examples, section.fold, used_seed)
     source: dict[str, Any] = {
         **section.model_dump(mode="json", exclude_none=True),
         "seed": used_seed,
