@@ -96,7 +96,13 @@ class Experiment:
         if self.config.tracking is not None:
             check_libraries(self.config.tracking)
         federation = self.federation(self.config.seeds[0])
-        check_report(self.config.report, bool(federation.validation.n.sum() > 0))
+        validated = bool(federation.validation.n.sum() > 0)
+        check_report(self.config.report, validated)
+        if guards(self.plan) and section(self.config).folds == 0 and not validated:
+            raise CoterieError(
+                "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or validation "
+                "examples."
+            )
         check_roster(self.config, federation)
         check_model(self.model, federation)
         return federation
