@@ -20,6 +20,7 @@ from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
 from coterie.federation.folds import folded
 from coterie.federation.partition import RULES, Division
+from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
 
 
@@ -45,6 +46,7 @@ def build_federation(
     division = section.partition.divide(examples, section.sizes_in_force, generator)
     if section.fold is not None:
         division = folded(division, examples, section.fold, used_seed)
+    _require_whole_blocks(examples, division, section.partition.rule)
     source: dict[str, Any] = {
         **section.model_dump(mode="json", exclude_none=True),
         "seed": used_seed,
@@ -61,6 +63,22 @@ def build_federation(
         classes=examples.classes,
         source=source,
     ).validate()
+
+
+def _require_whole_blocks(examples: Examples, division: Division, rule: str) -> None:
+    """No block is both trained and tested on, whatever the rule does.
+
+    Raises:
+        CoterieError: names a block that is in two splits.
+    """
+    if examples.blocks is None:
+        return
+    mixed = mixed_block((division.train, division.validation, division.test), examples.blocks)
+    if mixed is not None:
+        raise CoterieError(
+            f"The rule {rule} puts examples of the block {mixed!r} of {examples.name!r} into two of train, validation "
+            "and test: choose another rule, such as natural, or no blocks."
+        )
 
 
 def parse(config: Mapping[str, Any]) -> FederationConfig:

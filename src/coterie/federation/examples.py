@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,14 @@ class Examples:
         boundary: number of official training examples; ``None`` where no official test set exists.
         scale: factor for uint8 inputs when they are used.
         groups: natural groups by kind (``hospital``, ``year``): the name of its group for each of the N examples.
+        blocks: what belongs together, such as the visits of a patient: the block of each of the N examples, as a number
+            or a text. All examples of a block go to one split. ``None`` where each example stands for itself.
+        order: when each of the N examples was taken, as numbers or dates: the earliest are for training, the latest for
+            the test. ``None`` where time plays no part.
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
 
     Raises:
-        CoterieError: targets or groups are more or fewer than inputs.
+        CoterieError: targets, groups, blocks or times are more or fewer than inputs.
     """
 
     name: str
@@ -45,9 +50,12 @@ class Examples:
     scale: float = 1.0
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     statistics: tuple[Sequence[float], Sequence[float]] | None = None
+    blocks: Sequence[int | str] | None = None
+    order: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
         lengths = {"targets": len(self.targets), **{f"groups {kind!r}": len(of) for kind, of in self.groups.items()}}
+        lengths |= {what: len(of) for what, of in (("blocks", self.blocks), ("times", self.order)) if of is not None}
         for what, length in lengths.items():
             if length != len(self):
                 raise CoterieError(f"{self.name!r} has {len(self):,} inputs but {length:,} {what}: give one an input.")

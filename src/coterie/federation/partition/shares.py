@@ -11,6 +11,7 @@ from pydantic import Field
 from coterie.errors import CoterieError
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import client_names
+from coterie.federation.partition.blocks import by_blocks, by_time
 from coterie.federation.partition.rule import Amount, Division, Rule, Sizes
 
 
@@ -18,7 +19,9 @@ class SplitRule(Rule):
     """A rule whose clients each split a share of their own into train, validation and test.
 
     The split is random, class by class in like proportion. ``train``, where given, leaves some examples unused:
-    as a number it is an upper limit, as a fraction a part of the share.
+    as a number it is an upper limit, as a fraction a part of the share. Where the source says which examples belong
+    together (blocks), each of these stays in one split; where it says when they were taken (order), the earliest are
+    for training and the latest for the test.
     """
 
     default_sizes: ClassVar[Sizes] = Sizes(train="rest", validation=0.2, test=0.2)
@@ -40,10 +43,24 @@ class SplitRule(Rule):
     def split(
         self, examples: Examples, shares: Sequence[Rows], names: Sequence[str], sizes: Sizes
     ) -> tuple[list[Rows], list[Rows], list[Rows]]:
-        """Split shuffled shares, one a client, into the rows for train, validation and test."""
+        """Split shuffled shares, one a client, into the rows for train, validation and test.
+
+        Raises:
+            CoterieError: a client has too few examples or blocks.
+        """
         classes, strata = _strata(examples)
         counts = np.array([split_counts(name, len(share), sizes) for name, share in zip(names, shares, strict=True)])
-        return stratified(shares, strata, counts, classes)
+        if examples.order is None and examples.blocks is None:
+            return stratified(shares, strata, counts, classes)
+        most = counts[:, 0].copy()
+        counts[:, 0] = [len(share) for share in shares] - counts[:, 1] - counts[:, 2]
+        if examples.order is not None:
+            train, validation, test = by_time(shares, names, counts, examples.order, examples.blocks)
+        else:
+            train, validation, test = by_blocks(shares, names, strata, counts, classes, examples.blocks or ())
+        if sizes.train != "rest":  # of a limited number the latest, where there is an order
+            train = [own[-limit:] for own, limit in zip(train, most.tolist(), strict=True)]
+        return train, validation, test
 
 
 class ShareRule(SplitRule):
