@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.cli.cli_helpers import TINY, coterie, error_of, rows_of
+from cli_helpers import TINY, coterie, error_of, rows_of
 
 from coterie.experiment import guarding
 

@@ -5,9 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
+from coterie.federation.examples import Examples
+from coterie.federation.folds import Fold, folded
+from coterie.federation.partition import Division
 
 SECTION: dict[str, Any] = {"source": "digits", "partition": {"rule": "dirichlet", "clients": 5, "alpha": 0.5}}
 
@@ -56,3 +60,39 @@ def test_seeds_give_other_folds_and_equal_seeds_equal_ones() -> None:
     """The deal depends on the seed of the division alone."""
     once, again, other = (Counter(rows_of(folds(3, seed=seed)[0], "validation", 0)) for seed in (1, 1, 2))
     assert once == again != other
+
+
+def divided(**more: Any) -> tuple[Examples, Division]:
+    """Two clients with ten examples each, of which the last two are for testing."""
+    inputs = torch.zeros(20, 1)
+    examples = Examples("made", inputs, torch.zeros(20, 1), classes=1, task="regression", **more)
+    train, validation, test = ([np.arange(a, b) + 10 * i for i in (0, 1)] for a, b in ((0, 6), (6, 8), (8, 10)))
+    return examples, Division(train, validation, test)
+
+
+def test_blocks_stay_whole_even_where_two_clients_share_one() -> None:
+    """Blocks of two rows; block 0 is owned by both clients."""
+    blocks = [0, 0, 1, 1, 2, 2, 3, 3, 9, 9, 0, 0, 4, 4, 5, 5, 6, 6, 9, 9]
+    examples, division = divided(blocks=blocks)
+    seen = []
+    for index in range(4):
+        fold = folded(division, examples, Fold(index=index, of=4), seed=0)
+        validating = {blocks[row] for rows in fold.validation for row in rows}
+        assert not validating & {blocks[row] for rows in fold.train for row in rows}
+        seen += sorted(validating)
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_in_the_order_of_time_parts_are_periods() -> None:
+    """Times fall, so that the first part is the last rows of the pool."""
+    examples, division = divided(order=list(range(20, 0, -1)))
+    fold = folded(division, examples, Fold(index=0, of=4), seed=0)
+    assert [rows.tolist() for rows in fold.validation] == [[6, 7], [16, 17]]
+
+
+def test_a_client_with_one_block_keeps_what_it_has() -> None:
+    """It would have nothing left to train on."""
+    examples, division = divided(blocks=[0] * 8 + [9] * 2 + list(range(20, 30)))
+    fold = folded(division, examples, Fold(index=1, of=2), seed=0)
+    assert fold.train[0].tolist() == division.train[0].tolist()
+    assert len(fold.validation[1]) == 4

@@ -100,8 +100,8 @@ class Experiment:
         check_report(self.config.report, validated)
         if guards(self.plan) and section(self.config).folds == 0 and not validated:
             raise CoterieError(
-                "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or validation "
-                "examples."
+                "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or "
+                "validation examples."
             )
         check_roster(self.config, federation)
         check_model(self.model, federation)
