@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guard")
     result = coterie("run", written(folder, GUARDED), "--output", folder / "run", "-q")
     assert result.exit_code == 0, result.output
-    assert "clients keep the model they trained alone" in result.output
+    assert "a client keeps the model that it trained alone" in result.output
     return folder / "run"
 
 
@@ -104,3 +104,13 @@ def test_what_it_cannot_be_had_with(tmp_path: Path, more: str, sentence: str) ->
     path = written(tmp_path, text + more)
     assert sentence in error_of(coterie("run", path, "-o", tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_page_says_how_often_local_was_kept(run: Path) -> None:
+    """In one sentence, and no run is called unfinished."""
+    decided = pd.read_csv(run / "guard.csv")
+    alone = int((decided["keeps"] == "local").sum())
+    assert coterie("report", run).exit_code == 0
+    text = (run / "report.html").read_text()
+    assert f"{alone} of 4 times a client keeps the model that it trained alone." in text
+    assert "of 4 rounds." not in text

@@ -18,8 +18,7 @@ from coterie.evaluation import Evidence, Judgement, Reported, evidence, judge, r
 from coterie.evaluation.tables import MAIN_METRIC, Task
 from coterie.experiment.plan import Job, Plan, System
 from coterie.federation.folds import Fold
-from coterie.runs import History, Losses, Record, RunDirectory, load_losses
-from coterie.runs.atomic import write_text
+from coterie.runs import History, Losses, Record, RunDirectory, guard_sentences, load_losses, save_guard
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,7 +106,7 @@ class Decision:
         return pd.DataFrame(
             {
                 "algorithm": self.job.system.algorithm,
-                "variant": self.job.system.variant,
+                "variant": guarded(self.job.system).variant,
                 "seed": self.job.seed,
                 "client": self.names,
                 "n": self.found.n,
@@ -147,8 +146,9 @@ class Guard:
         for decision in decisions:
             self._enter(history, decision, reached, books)
         table = pd.concat([decision.rows for decision in decisions])
-        write_text(self.directory.guard, table.to_csv(index=False))
-        return [self._sentence(system, decisions) for system in self.systems]
+        save_guard(self.directory, table)
+        labels = {guarded(system).key: guarded(system).label for system in self.systems}
+        return guard_sentences(table, labels.__getitem__)
 
     def _train(self) -> list[RunDirectory]:
         """Where the losses lie: one run directory a fold, or the experiment's own."""
@@ -217,13 +217,9 @@ class Guard:
                 continue
             kept = np.where(decision.judged.keep, own, other.loc[list(names)].to_numpy())
             history.add_clients(*key, rounds[job.key], split, names, n, metric, kept)
+        last = self.experiment.config.rounds
+        history.add(*key, last, "", "keeps_local", float((~decision.judged.keep).mean()), phase="train")
         costs = [book.costs(*run) for book in books for run in (job.key, alone.key)]
         for metric in dict.fromkeys(metric for sizes, _ in costs for metric in sizes):
-            total = sum(sizes.get(metric, 0) for sizes, _ in costs)
-            history.add(*key, rounds[job.key], "", metric, total, phase="train")
-        history.add_timing(*key, rounds[job.key], "train", sum(seconds for _, seconds in costs))
-
-    def _sentence(self, system: System, decisions: list[Decision]) -> str:
-        """How often LOCAL was chosen."""
-        kept = np.concatenate([decision.judged.keep for decision in decisions if decision.job.system is system])
-        return f"{guarded(system).label}: {int((~kept).sum())} of {len(kept)} clients keep the model they trained alone"
+            history.add(*key, last, "", metric, sum(sizes.get(metric, 0) for sizes, _ in costs), phase="train")
+        history.add_timing(*key, last, "train", sum(seconds for _, seconds in costs))

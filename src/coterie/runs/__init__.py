@@ -3,6 +3,7 @@
 from coterie.runs.about import About
 from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
+from coterie.runs.guard import guard_sentences, load_guard, save_guard
 from coterie.runs.history import History, Measured
 from coterie.runs.lock import held, locked
 from coterie.runs.losses import Losses, load_losses, save_losses
@@ -22,13 +23,16 @@ __all__ = [
     "Record",
     "RunDirectory",
     "environment",
+    "guard_sentences",
     "held",
+    "load_guard",
     "load_losses",
     "load_model",
     "load_relations",
     "locked",
     "newcomers_table",
     "result_table",
+    "save_guard",
     "save_losses",
     "save_models",
     "save_relations",
