@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from coterie.presets import available_presets
+
 from .blocks import PAGES, ROOT, Block, blocks, blocks_of
 
 LANGUAGES = {"python", "yaml", "bash", "bibtex", "text"}
 PAPERS = re.compile(r" (fedora|feddwa|pgfed|federico)/")
+PRESETS = {preset.name for preset in available_presets()}
 PYTHON_PAGES = sorted({block.page for block in blocks("python")})
 
 
@@ -132,8 +135,13 @@ def test_commands_exist(
             arguments = [arguments[0], "--help"]
         elif arguments[0] == "run" and "--dry-run" not in arguments:
             arguments.append("--dry-run")
-        if "every-method" in arguments:  # tests/config runs the preset itself, whose methods are all measured for this
+        # tests/config builds all methods of presets; a dry run measures each of them
+        if arguments[0] == "run" and PRESETS.intersection(arguments) and "algorithms=" not in command:
             arguments += ["-s", "algorithms=[local]"]
+        if arguments[0] == "tune" and "--rounds" not in arguments:
+            arguments += ["--rounds", "2", "-s", "seeds=[0]"]
+        if arguments[0] == "check" and len(arguments) > 2 and not arguments[2].startswith("-"):
+            arguments = arguments[:2]  # each method is asked all questions by tests/testing
         code = coterie(arguments, monkeypatch)
         assert code == 0, capsys.readouterr().err
     elif program == "make":

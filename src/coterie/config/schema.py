@@ -156,6 +156,7 @@ class AlgorithmEntry(BaseModel):
     name: str
     variant: str | None = None
     label: str | None = None
+    guard: bool | None = None
     training: TrainingConfig | None = None
 
     @property
@@ -166,6 +167,25 @@ class AlgorithmEntry(BaseModel):
     @field_serializer("training")
     def _only_what_is_stated(self, training: TrainingConfig | None) -> dict[str, Any] | None:
         return None if training is None else training.model_dump(exclude_unset=True)
+
+
+class GuardConfig(Section):
+    """Do no harm: a client keeps its personalised model only where validation shows that it beats LOCAL's.
+
+    Both are trained ``folds`` times more, so that every example that is not for testing validates once; 0 judges by
+    the validation examples alone. ``confidence`` is the probability of a gain from which on a client keeps its
+    personalised model.
+    """
+
+    folds: Annotated[int, Field(ge=0, le=100)] = 5
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.5
+
+    @field_validator("folds")
+    @classmethod
+    def _several(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("one fold would leave nothing to train on: give 0, or 2 or more")
+        return value
 
 
 class ParticipationConfig(Section):
@@ -429,11 +449,13 @@ class Config(Section):
     targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
     absent: Annotated[dict[PositiveInt, list[str]], BeforeValidator(_rounds)] = {}
     newcomers: NewcomersConfig | None = None
+    guard: Annotated[GuardConfig | None, BeforeValidator(_switched)] = None
     tune: TuneConfig | None = None
     tracking: TrackingConfig | None = None
     checkpoint_every: PositiveInt = 50
     save_models: bool = True
     save_samples: bool = True
+    save_losses: bool = False
     page: bool = True
     save_server: bool = True
     save_relations: Literal["evaluated", "every_round", "last", "none"] = "evaluated"

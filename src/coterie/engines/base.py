@@ -21,6 +21,7 @@ from coterie.contract.payload import for_rows, weigh
 from coterie.contract.state import as_index
 from coterie.engines.answers import Averaged
 from coterie.engines.checkpoint import restore, state_of
+from coterie.engines.examples import example_losses
 from coterie.engines.ledger import Ledger
 from coterie.engines.settings import Settings
 from coterie.engines.sites import Call, Reply, Sizes, device_of, initial_seed, stack_for
@@ -356,6 +357,12 @@ class Engine(ABC):
     def report_models(self) -> Models:
         """The personalised models of the reported round, one row per client (mixtures keep ``(K, c)`` candidates)."""
         return self.report_predictor().models
+
+    def report_losses(self) -> dict[str, NDArray[np.float64]]:
+        """Losses of the reported models on every validation example, ``(n,)`` each, flat over the clients."""
+        predictor, task = self.report_predictor(), self.federation.task
+        losses = example_losses(self.stack, predictor, self.federation.validation, task)
+        return {name: values.cpu().numpy() for name, values in losses.items()}
 
     @property
     def owed_round(self) -> int | None:

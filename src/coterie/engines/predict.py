@@ -42,15 +42,20 @@ class _MixtureStack(Stack):
 def measure(stack: Stack, predictor: Predictor, data: ClientData, task: str) -> dict[str, Tensor]:
     """Each client's loss and accuracy, or mean squared and absolute error: ``(k,)`` float64 by metric."""
     classification = task == "classification"
+    models, stack, probabilities = as_stack(stack, predictor, classification)
     loss: Objective = cross_entropy if classification else squared_error
-    if not predictor.single and predictor.combine == "probabilities" and classification:
+    if probabilities:
         loss = negative_log_probability
     statistics = {"loss": loss, "accuracy": hits} if classification else {"mse": loss, "mae": absolute_error}
-    models = predictor.models
-    if not predictor.single:
-        models = _with_weights(predictor)
-        stack = _MixtureStack(stack, predictor.combine if classification else "outputs")
     return means(stack, models, data, statistics)
+
+
+def as_stack(stack: Stack, predictor: Predictor, classification: bool) -> tuple[Models, Stack, bool]:
+    """The rows ``(k,)`` that a predictor stands for, what runs them, and whether that gives probabilities."""
+    if predictor.single:
+        return predictor.models, stack, False
+    combine = predictor.combine if classification else "outputs"
+    return _with_weights(predictor), _MixtureStack(stack, combine), combine == "probabilities"
 
 
 def _with_weights(predictor: Predictor) -> Models:

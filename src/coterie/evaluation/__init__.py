@@ -1,5 +1,6 @@
 """Evaluation: metrics over clients, transfer against LOCAL, reporting protocols and the summary of a run."""
 
+from coterie.evaluation.guard import Evidence, Judgement, evidence, judge
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
 from coterie.evaluation.newcomers import summarise_newcomers
 from coterie.evaluation.protocol import BestRound, Report, check_report, choose_round
@@ -10,6 +11,8 @@ from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, p
 
 __all__ = [
     "BestRound",
+    "Evidence",
+    "Judgement",
     "Relative",
     "Report",
     "Reported",
@@ -21,7 +24,9 @@ __all__ = [
     "check_report",
     "choose_round",
     "default_label",
+    "evidence",
     "individual_gain",
+    "judge",
     "macro",
     "ptr",
     "ptr_mae",

@@ -156,6 +156,7 @@ class Display:
 
     def finish(self, job: Job, standing: Standing | None, seconds: float, failed: int) -> None:
         """A run is over: a line that stays, with the result at the reported round."""
+        self._bars.refresh()  # a run that is over before the next painting was there all the same
         self._bars.remove_task(self._tasks.pop(job.key))
         self._rounds_of[job.key] = self._rounds
         self._count()

@@ -14,6 +14,7 @@ from coterie.engines.ray import RayEngine, library
 from coterie.errors import CoterieError
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
+from coterie.experiment.guarding import check_guard, guards, section
 from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.result import Result
@@ -48,6 +49,8 @@ class Experiment:
         self.config = config.model_copy(update={"device": resolve_device(config)})
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
+        if guards(self.plan) and section(config).folds == 0:  # it goes by the validation examples of this run
+            self.config = self.config.model_copy(update={"save_losses": True})
         self.model = ModelSpec(config.model.name, config.model.options)
         self._federations: dict[int, tuple[Federation, Federation | None]] = {}
 
@@ -89,10 +92,17 @@ class Experiment:
             What is wrong, and the remedy.
         """
         self._check_engine()
+        check_guard(self.config, guards(self.plan))
         if self.config.tracking is not None:
             check_libraries(self.config.tracking)
         federation = self.federation(self.config.seeds[0])
-        check_report(self.config.report, bool(federation.validation.n.sum() > 0))
+        validated = bool(federation.validation.n.sum() > 0)
+        check_report(self.config.report, validated)
+        if guards(self.plan) and section(self.config).folds == 0 and not validated:
+            raise CoterieError(
+                "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or "
+                "validation examples."
+            )
         check_roster(self.config, federation)
         self._size_model(federation)
         check_model(self.model, federation)

@@ -26,6 +26,7 @@ class System:
     method: Algorithm = field(repr=False)
     training: TrainingSettings = field(repr=False)
     asked_for: bool = True
+    guarded: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -85,6 +86,7 @@ def plan(config: Config) -> Plan:
             method=method,
             training=settings(config.training_of(entry)),
             asked_for=listed or entry is not entries[-1],
+            guarded=method.name != REFERENCE and (config.guard is not None if entry.guard is None else entry.guard),
         )
         for entry, method, variant in zip(entries, methods, variants, strict=True)
     ]

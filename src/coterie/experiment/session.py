@@ -14,8 +14,9 @@ from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Task, choose_round, summarise, summarise_newcomers
 from coterie.experiment.display import Display, Standing
+from coterie.experiment.guarding import Guard, guarded
 from coterie.experiment.interrupt import StopRequest, listening
-from coterie.experiment.plan import Job
+from coterie.experiment.plan import Job, System
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.result import Result
 from coterie.experiment.sharing import carry_out_together, chosen_share, grouped
@@ -45,6 +46,7 @@ class Session:
         console: Console | None,
     ) -> None:
         self.experiment, self.directory, self.history, self.record = experiment, run, history, record
+        self.console = console
         self.display = Display(experiment.plan, experiment.config.rounds, console)
         self.tracking = tracking(experiment, run, self.display.warn)
         self.stop = StopRequest()
@@ -70,23 +72,40 @@ class Session:
                 raise
         if any(job.key not in self.record.finished for job in plan):
             raise Interrupted(self.directory.path, self.stop.number or 0)
+        remarks = Guard(self.experiment, self.directory, self.console).run(self.history)
+        if remarks:
+            self._write()
         task = self.experiment.federation(config.seeds[0]).task
         rows = summarise(
-            self.history.frames([job.key for job in plan]),
+            self.history.frames(self._runs),
             task=task,
             report=config.report,
             targets=config.targets,
             reference=plan.reference.key,
-            labels={system.key: system.label for system in plan.systems},
+            labels={system.key: system.label for system in self._systems},
         )
         self.directory.write_summary(rows)
         newcomers: list[dict[str, Any]] = []
-        remarks: list[str] = []
         if config.newcomers is not None and config.newcomers.clients:
-            newcomers, remarks = self._newcomers(task)
+            newcomers, more = self._newcomers(task)
+            remarks += more
         if config.page:
             self._report()
         return Result(self.directory.path, rows, config.name, tuple(self.record.diverged), newcomers, tuple(remarks))
+
+    @property
+    def _systems(self) -> list[System]:
+        """All systems of the tables: those that are trained, each followed by what the guard makes of it."""
+        return [
+            shown
+            for system in self.experiment.plan.systems
+            for shown in ((system, guarded(system)) if system.guarded else (system,))
+        ]
+
+    @property
+    def _runs(self) -> list[Key]:
+        """All runs of the tables, in order."""
+        return [Job(system, seed).key for seed in self.experiment.plan.seeds for system in self._systems]
 
     def _report(self) -> None:
         """The page about this run; what was computed stands, whatever becomes of the page."""
@@ -108,7 +127,7 @@ class Session:
             rounds=config.rounds,
             seeds=plan.seeds,
             targets=tuple(config.targets),
-            labels={system.key: system.label for system in plan.systems},
+            labels={system.key: system.label for system in self._systems},
             reference=plan.reference.key,
         ).write(self.directory)
         if not self.directory.federation.exists():
@@ -245,7 +264,7 @@ class Session:
 
     def _write(self) -> None:
         """The tables, in the order of the plan, whichever job was faster."""
-        self.history.arrange([job.key for job in self.experiment.plan])
+        self.history.arrange(self._runs)
         self.history.write(self.directory)
 
     def _reference(self, job: Job) -> Job:

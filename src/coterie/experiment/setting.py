@@ -111,7 +111,7 @@ def engine_settings(config: Config, job: Job) -> Settings:
         buffers=config.buffers,
         absent={round: tuple(names) for round, names in config.absent.items()},
         keep_best=config.report,
-        keep_models=config.save_models,
+        keep_models=config.save_models or config.save_losses,
         privacy=None if config.privacy is None else Policy(**config.privacy.model_dump(exclude_none=True)),
         unlabelled_newcomers=config.newcomers is not None and False in config.newcomers.ways,
     )

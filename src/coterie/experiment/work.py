@@ -15,7 +15,7 @@ from coterie.engines import Alone, Company, Diverged, Engine, RoundReport, Simul
 from coterie.errors import CoterieError
 from coterie.experiment.newcomers import take_in
 from coterie.experiment.plan import Job
-from coterie.runs import NewcomersDirectory, RunDirectory, save_models, save_relations
+from coterie.runs import NewcomersDirectory, RunDirectory, save_losses, save_models, save_relations
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
@@ -138,6 +138,8 @@ def _carry_out(
     if experiment.config.save_models:
         models = engine.report_models().tensors
         save_models(directory, *job.key, federation.names, models, round=engine.report_round)
+    if experiment.config.save_losses and engine.federation.validation.total:
+        save_losses(directory, *job.key, federation.names, federation.validation.n.numpy(), engine.report_losses())
     closing = Closing(engine.round, engine.report_round, engine.ledger.per_client())
     if not diverged:
         trained, newcomers = Trained.of(engine), experiment.newcomers(job.seed)

@@ -19,6 +19,7 @@ from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
+from coterie.federation.folds import Fold, folded
 from coterie.federation.partition import RULES, Division, Rule, Sizes
 from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
@@ -43,7 +44,7 @@ def build_federation(
     examples = resized(find_source(section.source).load(data_dir, used_seed, section.options), section.resize)
     sizes = section.sizes_for(examples.sides)
     source = {**section.model_dump(mode="json", exclude_none=True), "seed": used_seed}
-    return divided(examples, section.partition, sizes, used_seed, source, section.normalise)
+    return divided(examples, section.partition, sizes, used_seed, source, section.normalise, section.fold)
 
 
 def divided(
@@ -53,6 +54,7 @@ def divided(
     seed: int,
     source: Mapping[str, Any],
     normalise: str | tuple[Statistic, Statistic] = "none",
+    fold: Fold | None = None,
 ) -> Federation:
     """The examples as a rule divides them among clients.
 
@@ -60,7 +62,7 @@ def divided(
         examples: from a source.
         rule, sizes, seed: how; equal seeds give equal federations.
         source: what is recorded of where the data came from.
-        normalise: as in the section ``federation:``.
+        normalise, fold: as in the section ``federation:``.
 
     Raises:
         CoterieError: an impossible division.
@@ -72,6 +74,8 @@ def divided(
         )
     generator = np.random.Generator(np.random.PCG64(seed))
     division = rule.divide(examples, sizes, generator)
+    if fold is not None:
+        division = folded(division, examples, fold, seed)
     _require_whole_blocks(examples, division, rule.rule)
     names = tuple(division.names) or client_names(len(division.train))
     known: dict[str, Any] = {**source, "sha256": examples.digest}

@@ -24,6 +24,7 @@ from pydantic import (
 from coterie.errors import CoterieError
 from coterie.federation.datasets import SOURCES, Options, find_source
 from coterie.federation.datasets.sites import AT_SITES
+from coterie.federation.folds import Fold
 from coterie.federation.partition import RULES, Amount, Rule, Sizes
 from coterie.federation.sides import Official, Sides
 
@@ -64,6 +65,11 @@ class FederationConfig(BaseModel):
     )
     resize: int | None = Field(None, ge=1, le=1024, description="side of the pictures in pixels, if they are to change")
     seed: int | None = Field(None, ge=0, description="seed of the division; left out: the seed of the run")
+    fold: Fold | None = Field(
+        None,
+        description="cross-fitting: {index: 0, of: 5} divides what is not for testing in 5 parts, of which the first "
+        "validates and the others train",
+    )
 
     @model_validator(mode="wrap")
     @classmethod

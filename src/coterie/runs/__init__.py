@@ -3,8 +3,10 @@
 from coterie.runs.about import About
 from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
+from coterie.runs.guard import guard_sentences, load_guard, save_guard
 from coterie.runs.history import History, Measured
 from coterie.runs.lock import held, locked
+from coterie.runs.losses import Losses, load_losses, save_losses
 from coterie.runs.models import load_model, save_models
 from coterie.runs.newcomers import NewcomersDirectory
 from coterie.runs.newcomers_table import newcomers_table
@@ -15,17 +17,23 @@ from coterie.runs.table import result_table
 __all__ = [
     "About",
     "History",
+    "Losses",
     "Measured",
     "NewcomersDirectory",
     "Record",
     "RunDirectory",
     "environment",
+    "guard_sentences",
     "held",
+    "load_guard",
+    "load_losses",
     "load_model",
     "load_relations",
     "locked",
     "newcomers_table",
     "result_table",
+    "save_guard",
+    "save_losses",
     "save_models",
     "save_relations",
     "system_folder",

@@ -22,10 +22,13 @@ FILES = (
     "clients.parquet",
     "timings.parquet",
     "failures.csv",
+    "guard.csv",
     "summary.json",
     "report.html",
 )
-FOLDERS = ("models", "schemas", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures")
+FOLDERS = (
+    "models", "schemas", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures", "losses", "guard",
+)  # fmt: skip
 
 ADAPTED = "adapted"
 """What `coterie adapt` puts into a run directory lies in ``adapted-<n>``."""
@@ -187,6 +190,20 @@ class RunDirectory:
     def tracking(self) -> Path:
         """What trackers keep on this machine, ``tracking/``."""
         return self.path / "tracking"
+
+    @property
+    def losses(self) -> Path:
+        """Losses of single validation examples, ``losses/<algorithm>-<variant>/seed<k>.npz``."""
+        return self.path / "losses"
+
+    @property
+    def guard(self) -> Path:
+        """What each client decided under the guard, and why, ``guard.csv``."""
+        return self.path / "guard.csv"
+
+    def guard_fold(self, index: int) -> Path:
+        """Return ``guard/fold<i>``, the run directory of one of the guard's folds."""
+        return self.path / "guard" / f"fold{index}"
 
     @property
     def figures(self) -> Path:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import CoterieError
 from coterie.evaluation.metrics import macro, weighted
+from coterie.evaluation.summary import NOT_OF_THE_RUN
 from coterie.evaluation.tables import CLIENTS, FAILURES, HISTORY, TIMINGS, Tables
 from coterie.runs.atomic import atomic_path
 from coterie.runs.directory import RunDirectory
@@ -241,6 +242,23 @@ class History:
             return None
         block = self._blocks[max(keys, key=lambda key: key.round)]
         return pd.Series(block.values.copy(), index=list(block.names))
+
+    def evaluated(
+        self, algorithm: str, variant: str | None, seed: int, round: int
+    ) -> Iterator[tuple[str, str, tuple[str, ...], NDArray[np.int64], NDArray[np.float64]]]:
+        """Give every evaluation of a round: split, metric, the clients, their examples and their values, ``(K,)``."""
+        run = (algorithm, variant or "", int(seed), int(round), "evaluate")
+        for key, block in list(self._blocks.items()):
+            if key[:5] == run and key.split:
+                yield key.split, key.metric, block.names, block.n, block.values
+
+    def costs(self, algorithm: str, variant: str | None, seed: int) -> tuple[dict[str, int], float]:
+        """Return the bytes of a run, evaluations left out, by metric such as ``bytes_up:model``, and its seconds."""
+        run, sums = (algorithm, variant or "", int(seed)), dict[str, int]()
+        for *key, phase, _, metric, size in self._history:
+            if tuple(key[:3]) == run and metric.startswith("bytes_") and phase not in NOT_OF_THE_RUN:
+                sums[metric] = sums.get(metric, 0) + int(size)
+        return sums, sum(row[-1] for row in self._timings if row[:3] == run)
 
     def frames(self, runs: Sequence[tuple[str, str, int]] | None = None) -> Tables:
         """Return the four tables, of all runs or of some, rows in the order in which they were added."""

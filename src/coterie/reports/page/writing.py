@@ -16,7 +16,7 @@ from coterie.errors import CoterieError
 from coterie.reports.opened import OpenedRun
 from coterie.reports.page.content import DETAILED_CLIENTS, content, summary_rows
 from coterie.reports.page.summary import newcomers_of, summary_caption, summary_cells, summary_heads, verdict
-from coterie.runs import NewcomersDirectory
+from coterie.runs import NewcomersDirectory, guard_sentences, load_guard
 from coterie.runs.atomic import write_text
 
 PARTS = "coterie.reports.page.parts"
@@ -35,7 +35,7 @@ def page(run: OpenedRun) -> str:
     return template.render(
         about=run.about,
         facts=_facts(run, data),
-        verdict=verdict(rows),
+        verdict=[*verdict(rows), *_guard(run)],
         missing=run.missing,
         sections=_sections(show, data, newcomers := newcomers_of(_newcomers(run))),
         rows=summary_cells(rows),
@@ -105,6 +105,12 @@ def _data_note(run: OpenedRun) -> str:
     if "similarity_mean" not in run.portrait:
         return "The data stay with the clients; only their numbers are known here."
     return "Training data as divided with the first seed; other seeds may divide them differently."
+
+
+def _guard(run: OpenedRun) -> list[str]:
+    with suppress(CoterieError):
+        return guard_sentences(load_guard(run.directory), run.about.label)
+    return []
 
 
 def _newcomers(run: OpenedRun) -> list[dict[str, Any]]:

@@ -1,0 +1,193 @@
+"""What the guard buys: harm avoided and gain kept, beside always LOCAL and the choice of an oracle.
+
+    python -m benchmarks.guard develop --output runs/guard-development
+    python -m benchmarks.guard table runs/four-hospitals runs/schools ...
+
+``develop`` compares candidate rules on data sets that serve for nothing else (digits, synthetic data); the rule of
+`coterie.evaluation.guard` was fixed with it. ``table`` reads finished runs with ``guard`` on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from rich.console import Console
+from scipy.stats import norm, wilcoxon
+
+from coterie import Experiment, load_config, resume
+from coterie.evaluation import evidence, judge, reported
+from coterie.evaluation.guard import Evidence
+from coterie.reports import open_run
+from coterie.runs import RunDirectory, load_losses
+
+COMMON: dict[str, Any] = {
+    "algorithms": ["local", "fedavg", "fedavg-ft", "ditto", "fedora", "feddwa"],
+    "seeds": [0, 1, 2, 3, 4],
+    "evaluate_every": 2,
+    "save_losses": True,
+    "save_relations": "none",
+    "save_server": False,
+    "page": False,
+    "guard": {"folds": 5},
+}
+MLP = {"model": {"name": "mlp", "hidden": [32]}, "training": {"epochs": 2, "batch_size": 20, "lr": 0.1}, "rounds": 30}
+DEVELOPMENT: dict[str, dict[str, Any]] = {
+    "digits-rotated": {"federation": {"source": "digits", "partition": {"rule": "rotation", "clients": 12},
+                                      "train": 70, "validation": 20, "test": 50}, **MLP},
+    "digits-dirichlet": {"federation": {"source": "digits", "partition": {"rule": "dirichlet", "clients": 20,
+                                                                         "alpha": 0.3}, "test": 0.4}, **MLP},
+    "digits-few": {"federation": {"source": "digits", "partition": {"rule": "dirichlet", "clients": 40,
+                                                                   "alpha": 1.0}, "test": 0.5}, **MLP},
+    "synthetic": {"federation": {"source": "synthetic", "clients": 20, "examples": 80,
+                                 "partition": {"rule": "natural"}, "test": 0.4},
+                  "model": "linear", "training": {"epochs": 2, "batch_size": 20, "lr": 0.05}, "rounds": 30},
+    "synthetic-iid": {"federation": {"source": "synthetic", "clients": 20, "examples": 80, "iid": True,
+                                     "partition": {"rule": "natural"}, "test": 0.4},
+                      "model": "linear", "training": {"epochs": 2, "batch_size": 20, "lr": 0.05}, "rounds": 30},
+}  # fmt: skip
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The clients of one method and all seeds: what they gain, arrays ``(S K,)``."""
+
+    run: str
+    system: str
+    gain: Floats
+    seeds: list[tuple[int, ...]]
+
+    def kept(self, keep: NDArray[np.bool_]) -> Floats:
+        """Gains where the others have LOCAL's model."""
+        return np.where(keep, self.gain, 0.0)
+
+
+def gains(own: pd.Series[float], alone: pd.Series[float], metric: str) -> Floats:
+    """Percentage points of a share, or per cent of LOCAL's error saved, ``(K,)``."""
+    other = alone.loc[own.index]
+    return np.asarray(100 * (own - other) if metric == "accuracy" else 100 * (other - own) / other, dtype=np.float64)
+
+
+def loss(gain: Floats) -> float:
+    """What clients lose, on average over all of them."""
+    return float(np.maximum(0.0, -gain).mean())
+
+
+def candidates(place: RunDirectory) -> Iterator[tuple[str, str, Floats, NDArray[np.bool_]]]:
+    """By system and rule: gains of all clients and seeds, and whether they keep the personalised model."""
+    run = open_run(place.path)
+    results = reported(run.tables.clients, "accuracy", "best_val")
+    config = load_config(place.config)
+    folds = [RunDirectory(place.guard_fold(i)) for i in range(config.guard.folds if config.guard else 0)]
+    systems = [entry.name for entry in config.algorithms if entry.name != "local"]
+    variants = {key[0]: key[1] for key in results if "guard" not in key[1]}
+    for system in systems:
+        found: dict[str, list[tuple[Floats, NDArray[np.bool_]]]] = {}
+        for seed in config.seeds:
+            own, alone = results[system, variants[system], seed], results["local", "", seed]
+            gain = gains(own.values, alone.values, "accuracy")
+            for scheme, places in (("folds", folds), ("one split", [place])):
+                both = [(load_losses(p, "local", "", seed), load_losses(p, system, variants[system], seed))
+                        for p in places]  # fmt: skip
+                owner = np.concatenate([pair[0].owner for pair in both])
+                for name in both[0][0].values:
+                    a, b = (np.concatenate([pair[side].values[name] for pair in both]) for side in (0, 1))
+                    for rule, keep in rules(evidence(a, b, owner, len(gain))):
+                        found.setdefault(f"{scheme}, {name}, {rule}", []).append((gain, keep))
+        for rule, parts in found.items():
+            yield system, rule, np.concatenate([g for g, _ in parts]), np.concatenate([k for _, k in parts])
+
+
+def rules(found: Evidence) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Candidates: every client by itself, or all together as in an empirical Bayes estimate."""
+    for confidence in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95):
+        z = np.nan_to_num(found.difference / np.sqrt(found.variance), nan=-np.inf)
+        yield f"alone, {confidence:g}", (z > 0) & (norm.cdf(z) >= confidence)
+        yield f"together, {confidence:g}", judge(found, confidence).keep
+
+
+def develop(output: Path, console: Console) -> None:
+    """Train the development experiments and print how the candidates fare, averaged over methods and data sets."""
+    rows = []
+    for name, tree in DEVELOPMENT.items():
+        folder = output / name
+        if folder.exists():
+            resume(folder)
+        else:
+            Experiment(load_config({"name": name, **COMMON, **tree})).run(output=folder, console=console)
+        for system, rule, gain, keep in candidates(RunDirectory.open(folder)):
+            kept = np.where(keep, gain, 0.0)
+            rows.append((name, system, rule, gain.mean(), kept.mean(), loss(gain), loss(kept), (kept >= 0).mean()))
+    table = pd.DataFrame(rows, columns=["data", "system", "rule", "gain", "kept", "loss", "left", "ptr"])
+    table.to_csv(output / "candidates.csv", index=False)
+    console.print(judged(table).to_string())
+
+
+def judged(table: pd.DataFrame) -> pd.DataFrame:
+    """By rule: the part of the gain that is kept where there is one, and the part of the loss that is left."""
+    gaining = table[table["gain"] > 0].groupby("rule")
+    every = table.groupby("rule")
+    return pd.DataFrame(
+        {
+            "gain kept": gaining["kept"].sum() / gaining["gain"].sum(),
+            "loss left": every["left"].sum() / every["loss"].sum(),
+            "mean": every["kept"].mean(),
+            "ptr": every["ptr"].mean(),
+        }
+    ).sort_values("mean", ascending=False)
+
+
+def table(runs: list[Path], console: Console) -> None:
+    """Gains and losses of finished guarded runs, method by method."""
+    for path in runs:
+        run = open_run(path)
+        metric = "accuracy" if run.about.task == "classification" else "mae"
+        results = reported(run.tables.clients, metric, run.about.report)
+        seeds = sorted({key[2] for key in results})
+        console.print(f"\n{run.about.name}")
+        for algorithm, variant in dict.fromkeys(key[:2] for key in results):
+            plain = variant.removesuffix("guard").removesuffix("+")
+            if not variant.endswith("guard"):
+                continue
+            free, kept = (
+                np.concatenate(
+                    [gains(results[algorithm, v, s].values, results["local", "", s].values, metric) for s in seeds]
+                )
+                for v in (plain, variant)
+            )
+            p = wilcoxon(free).pvalue if np.any(free) else 1.0
+            low, high = interval(kept, len(seeds))
+            console.print(
+                f"{algorithm:12s} gain {free.mean():+6.2f} (p {p:.3f})  guarded {kept.mean():+6.2f}  "
+                f"oracle {np.maximum(free, 0).mean():+6.2f}  loss {loss(free):.2f} -> {loss(kept):.2f}  "
+                f"PTR {(free >= 0).mean():.2f} -> {(kept >= 0).mean():.2f} [{low:.2f}, {high:.2f}]"
+            )
+
+
+def interval(gain: Floats, seeds: int) -> tuple[float, float]:
+    """The 95 % bootstrap interval of PTR, clients drawn with all their seeds."""
+    by_client = (gain.reshape(seeds, -1) >= 0).mean(0)
+    drawn = np.random.default_rng(0).choice(by_client, size=(10_000, len(by_client))).mean(1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(low), float(high)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    first = commands.add_parser("develop")
+    first.add_argument("--output", type=Path, default=Path("runs/guard-development"))
+    second = commands.add_parser("table")
+    second.add_argument("runs", type=Path, nargs="+")
+    chosen = parser.parse_args()
+    if chosen.command == "develop":
+        develop(chosen.output, Console(width=160))
+    else:
+        table(chosen.runs, Console(width=160))

@@ -1,0 +1,43 @@
+"""How well clients predict single examples: what tells whether one of two models is really better."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from coterie.contract import Predictor
+from coterie.engines.predict import as_stack
+from coterie.federation.data import ClientData
+from coterie.models import Stack
+from coterie.training import absolute_error, hits, squared_error
+from coterie.training.measure import Statistic, per_example
+
+
+def _error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return 1.0 - hits(outputs, targets)
+
+
+def _brier_of_logits(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _brier(outputs.softmax(-1), targets)
+
+
+def _brier(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """Squared distance to the truth: ``(k, B, C), (k, B) -> (k, B)``, from 0 to 2 (Brier 1950)."""
+    truth = torch.nn.functional.one_hot(targets, probabilities.shape[-1])
+    return (probabilities - truth).square().sum(-1)
+
+
+def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: str) -> dict[str, Tensor]:
+    """Losses of every example by name, ``(n,)`` float64 each, flat over the clients of ``data``.
+
+    A class is right or wrong (``error``), and its probability near the truth or far from it (``brier``); a number is
+    off by some ``absolute`` or ``squared`` difference.
+    """
+    classification = task == "classification"
+    models, runs, probabilities = as_stack(stack, predictor, classification)
+    statistics: dict[str, Statistic]
+    if classification:
+        statistics = {"error": _error, "brier": _brier if probabilities else _brier_of_logits}
+    else:
+        statistics = {"absolute": absolute_error, "squared": squared_error}
+    return {name: per_example(runs, models, data, statistic) for name, statistic in statistics.items()}

@@ -1,0 +1,225 @@
+"""Do no harm: what a guarded method reports is what each client would keep, its model or the one it trained alone.
+
+The rule is that of `coterie.evaluation.guard`. It sees losses on validation examples only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from coterie.config import Config, GuardConfig
+from coterie.errors import CoterieError, Interrupted
+from coterie.evaluation import Evidence, Judgement, Reported, evidence, judge, reported
+from coterie.evaluation.tables import MAIN_METRIC, Task
+from coterie.experiment.plan import Job, Plan, System
+from coterie.federation.folds import Fold
+from coterie.runs import History, Losses, Record, RunDirectory, guard_sentences, load_losses, save_guard
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coterie.experiment.experiment import Experiment
+
+GUARDED = "guard"
+"""How the variant of a guarded system ends."""
+
+LOSS: dict[Task, str] = {"classification": "brier", "regression": "absolute"}
+"""The loss by which two models are compared."""
+
+UNTOLD = {"page": False, "save_models": False, "save_server": False, "save_relations": "none", "tracking": None}
+"""What nobody will look at in the folds."""
+
+
+def guarded(system: System) -> System:
+    """The system as it is reported under the guard."""
+    variant = f"{system.variant}+{GUARDED}" if system.variant else GUARDED
+    return replace(system, variant=variant, label=f"{system.label} + {GUARDED}", guarded=False)
+
+
+def guards(plan: Plan) -> bool:
+    """Whether any system is guarded."""
+    return any(system.guarded for system in plan.systems)
+
+
+def section(config: Config) -> GuardConfig:
+    """The guard's settings, those by default where only a method's entry asks for it."""
+    return config.guard or GuardConfig()
+
+
+def check_guard(config: Config, guarded: bool) -> None:
+    """Refuse what the guard cannot be had with.
+
+    Raises
+    ------
+    CoterieError
+        Names the setting and the remedy.
+    """
+    if not guarded:
+        return
+    folds = section(config).folds
+    if config.engine == "flower":
+        raise CoterieError("guard: it is not available at real sites: remove it, and study it in a simulation.")
+    if folds and config.federation.fold is not None:
+        raise CoterieError("guard makes folds of its own: remove federation.fold, or set guard.folds: 0.")
+    if folds and config.privacy is not None and config.privacy.noise is not None:
+        raise CoterieError(
+            f"guard trains everything {folds} times more, and each time spends privacy.noise again: set guard.folds: 0."
+        )
+
+
+def fold_config(config: Config, index: int, guarded: set[str]) -> Config:
+    """The experiment of one fold: the guarded methods and LOCAL, on other training and validation examples."""
+    entries = [entry for entry in config.algorithms if entry.name in guarded | {"local"}]
+    newcomers = None if config.newcomers is None else config.newcomers.model_copy(update={"epochs": 0})
+    fold = Fold(index=index, of=section(config).folds)
+    return config.model_copy(
+        update={
+            "name": f"{config.name}-fold{index}",
+            "algorithms": [entry.model_copy(update={"guard": False}) for entry in entries],
+            "federation": config.federation.model_copy(update={"fold": fold}),
+            "newcomers": newcomers,
+            "guard": None,
+            "save_losses": True,
+            "output": None,
+            **UNTOLD,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the clients of one run decided; arrays as in `Evidence` and `Judgement`."""
+
+    job: Job
+    names: tuple[str, ...]
+    found: Evidence
+    judged: Judgement
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row a client."""
+        return pd.DataFrame(
+            {
+                "algorithm": self.job.system.algorithm,
+                "variant": guarded(self.job.system).variant,
+                "seed": self.job.seed,
+                "client": self.names,
+                "n": self.found.n,
+                "difference": self.found.difference,
+                "standard_error": np.sqrt(self.found.variance),
+                "expected": self.judged.expected,
+                "confidence": self.judged.confidence,
+                "keeps": np.where(self.judged.keep, "personalised", "local"),
+            }
+        )
+
+
+class Guard:
+    """The guard of one experiment, once its methods have been trained."""
+
+    def __init__(self, experiment: Experiment, directory: RunDirectory, console: Console | None) -> None:
+        self.experiment, self.directory, self.console = experiment, directory, console
+        self.systems = [system for system in experiment.plan.systems if system.guarded]
+        self.settings = section(experiment.config)
+
+    def run(self, history: History) -> list[str]:
+        """Train the folds that are left, decide, and enter the guarded systems in ``history``; what was decided.
+
+        Raises
+        ------
+        CoterieError
+            A fold cannot be trained, or a file is damaged.
+        Interrupted
+            Stopped by a signal, after saving.
+        """
+        if not self.systems:
+            return []
+        places = self._train()
+        decisions = list(self._decide(places))
+        reached = self._reached(history)
+        books = [history, *(History.read(place) for place in places if place is not self.directory)]
+        for decision in decisions:
+            self._enter(history, decision, reached, books)
+        table = pd.concat([decision.rows for decision in decisions])
+        save_guard(self.directory, table)
+        labels = {guarded(system).key: guarded(system).label for system in self.systems}
+        return guard_sentences(table, labels.__getitem__)
+
+    def _train(self) -> list[RunDirectory]:
+        """Where the losses lie: one run directory a fold, or the experiment's own."""
+        names = {system.algorithm for system in self.systems}
+        folds = range(self.settings.folds)
+        return [self._fold(index, names) for index in folds] or [self.directory]
+
+    def _fold(self, index: int, names: set[str]) -> RunDirectory:
+        """One fold, trained to its end now or before."""
+        from coterie.experiment.experiment import Experiment
+
+        path = self.directory.guard_fold(index)
+        fold = Experiment(fold_config(self.experiment.config, index, names), data_dir=self.experiment.data_dir)
+        known = (path / "environment.json").exists()
+        if known and {job.key for job in fold.plan} <= set(Record.of(RunDirectory(path)).finished):
+            return RunDirectory(path)
+        if self.console is not None:
+            self.console.print(f"Guard, fold {index + 1} of {self.settings.folds}", highlight=False)
+        try:
+            if known:
+                fold.resume(RunDirectory.open(path), console=self.console)
+            else:
+                fold.run(output=path, console=self.console)
+        except Interrupted as stop:
+            raise Interrupted(self.directory.path, stop.number) from None
+        return RunDirectory(path)
+
+    def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
+        """What the clients of every guarded run decide; the runs of a seed that diverged are left out."""
+        task: Task = self.experiment.federation(self.experiment.config.seeds[0]).task
+        for job in self.experiment.plan:
+            if job.system.guarded:
+                alone = Job(self.experiment.plan.reference, job.seed)
+                pairs = [(load_losses(place, *alone.key), load_losses(place, *job.key)) for place in places]
+                yield self._decision(job, pairs, LOSS[task])
+
+    def _decision(self, job: Job, pairs: list[tuple[Losses, Losses]], loss: str) -> Decision:
+        names = pairs[0][0].names
+        alone, own = (np.concatenate([pair[side].values[loss] for pair in pairs]) for side in (0, 1))
+        owner = np.concatenate([pair[0].owner for pair in pairs])
+        found = evidence(alone, own, owner, len(names))
+        return Decision(job, names, found, judge(found, self.settings.confidence))
+
+    def _reached(self, history: History) -> dict[tuple[str, str, int], Reported]:
+        task: Task = self.experiment.federation(self.experiment.config.seeds[0]).task
+        tables = history.frames([job.key for job in self.experiment.plan])
+        return reported(tables.clients, MAIN_METRIC[task], self.experiment.config.report)
+
+    def _enter(
+        self,
+        history: History,
+        decision: Decision,
+        reached: dict[tuple[str, str, int], Reported],
+        books: list[History],
+    ) -> None:
+        """The guarded run's results, in the round that its method reports, and what both its models cost."""
+        job, alone = decision.job, Job(self.experiment.plan.reference, decision.job.seed)
+        key = Job(guarded(job.system), job.seed).key
+        history.cut(*key, -1)
+        if job.key not in reached or alone.key not in reached:
+            return
+        rounds = {run.key: reached[run.key].round for run in (job, alone)}
+        for split, metric, names, n, own in history.evaluated(*job.key, rounds[job.key]):
+            other = history.latest(*alone.key, split, metric, round=rounds[alone.key])
+            if other is None:
+                continue
+            kept = np.where(decision.judged.keep, own, other.loc[list(names)].to_numpy())
+            history.add_clients(*key, rounds[job.key], split, names, n, metric, kept)
+        last = self.experiment.config.rounds
+        history.add(*key, last, "", "keeps_local", float((~decision.judged.keep).mean()), phase="train")
+        costs = [book.costs(*run) for book in books for run in (job.key, alone.key)]
+        for metric in dict.fromkeys(metric for sizes, _ in costs for metric in sizes):
+            history.add(*key, last, "", metric, sum(sizes.get(metric, 0) for sizes, _ in costs), phase="train")
+        history.add_timing(*key, last, "train", sum(seconds for _, seconds in costs))

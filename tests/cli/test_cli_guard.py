@@ -1,0 +1,116 @@
+"""The guard as a user meets it: what each client keeps, what is reported, an interruption, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_helpers import TINY, coterie, error_of, rows_of
+
+from coterie.experiment import guarding
+
+GUARDED = TINY + "guard: {folds: 2}\n"
+KEY = ["seed", "client"]
+
+
+def written(folder: Path, text: str) -> Path:
+    """An experiment as a file."""
+    path = folder / "guarded.yaml"
+    path.write_text(text)
+    return path
+
+
+def values(run: Path, variant: str, algorithm: str = "ditto") -> "pd.Series[float]":
+    """Test accuracies by client in the round that is reported."""
+    table = pd.read_parquet(run / "clients.parquet")
+    table = table[(table["algorithm"] == algorithm) & (table["variant"] == variant) & (table["phase"] == "evaluate")]
+    validation = table[(table["split"] == "validation") & (table["metric"] == "accuracy")]
+    best = validation.groupby("round")["value"].mean().idxmax()
+    chosen = table[(table["split"] == "test") & (table["metric"] == "accuracy") & (table["round"] == best)]
+    return chosen.set_index("client")["value"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A guarded run."""
+    folder = tmp_path_factory.mktemp("guard")
+    result = coterie("run", written(folder, GUARDED), "--output", folder / "run", "-q")
+    assert result.exit_code == 0, result.output
+    assert "a client keeps the model that it trained alone" in result.output
+    return folder / "run"
+
+
+def test_each_client_has_the_result_of_the_model_that_it_keeps(run: Path) -> None:
+    """Results under the guard are those of LOCAL or of the method, as guard.csv says."""
+    decided = pd.read_csv(run / "guard.csv").set_index("client")
+    own, alone, kept = values(run, ""), values(run, "", "local"), values(run, "guard")
+    expected = own.where(decided["keeps"].loc[own.index] == "personalised", alone.loc[own.index])
+    pd.testing.assert_series_equal(kept, expected, check_names=False)
+    assert (decided["n"] == 18).all()  # every example for training or validation has validated once
+
+
+def test_the_rule_sees_the_losses_of_the_folds(run: Path) -> None:
+    """The differences of guard.csv are the mean differences of the losses that the folds kept."""
+    delta, owner = [], []
+    for fold in ("fold0", "fold1"):
+        losses = run / "guard" / fold / "losses"
+        with np.load(losses / "local" / "seed0.npz") as alone, np.load(losses / "ditto" / "seed0.npz") as own:
+            name = f"loss:{guarding.LOSS['classification']}"
+            delta.append(alone[name] - own[name])
+            owner.append(np.repeat(alone["clients"], alone["n"]))
+    means = pd.Series(np.concatenate(delta)).groupby(np.concatenate(owner)).mean()
+    decided = pd.read_csv(run / "guard.csv").set_index("client")
+    np.testing.assert_allclose(decided["difference"], means.loc[decided.index], rtol=1e-9)
+
+
+def test_the_cost_is_that_of_all_that_was_trained(run: Path) -> None:
+    """Two folds and the run itself: three times the bytes of the method, which alone sends any."""
+    rows = {(row["algorithm"], row["variant"]): row for row in rows_of(run)}
+    assert rows["ditto", "guard"]["bytes_up"] == 3 * rows["ditto", None]["bytes_up"]
+    assert list(rows) == [("local", None), ("ditto", None), ("ditto", "guard")]
+
+
+def test_resuming_a_finished_run_changes_nothing(run: Path) -> None:
+    """The folds are there, so nothing is trained, and the tables stay."""
+    before = (run / "summary.json").read_text(), (run / "guard.csv").read_text()
+    assert coterie("resume", run, "-q").exit_code == 0
+    assert ((run / "summary.json").read_text(), (run / "guard.csv").read_text()) == before
+
+
+def test_validation_examples_alone_and_one_method_alone(tmp_path: Path) -> None:
+    """Without folds the run's own validation examples are judged by; only ditto asks for it."""
+    text = TINY.replace("{name: ditto, lambda: 0.5}", "fedavg, {name: ditto, lambda: 0.5, guard: true}")
+    path = written(tmp_path, text + "guard: {folds: 0}\n")
+    result = coterie("run", path, "-s", "algorithms.fedavg.guard=false", "-o", tmp_path / "run", "-q")
+    assert result.exit_code == 0, result.output
+    assert not (tmp_path / "run" / "guard").exists()
+    decided = pd.read_csv(tmp_path / "run" / "guard.csv")
+    assert set(decided["algorithm"]) == {"ditto"}
+    assert (decided["n"] == 6).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("guard: {folds: 1}\n", "one fold would leave nothing to train on"),
+        ("guard: {confidence: 0.2}\n", "guard.confidence"),
+        ("guard: true\nprivacy: {clip: 1.0, noise: 1.0}\n", "spends privacy.noise again: set guard.folds: 0"),
+        ("guard: {folds: 0}\nreport: last\n", "guard.folds: 0 judges by validation examples, but no client has any"),
+    ],
+)
+def test_what_it_cannot_be_had_with(tmp_path: Path, more: str, sentence: str) -> None:
+    """One sentence each, before anything is trained."""
+    text = TINY.replace("validation: 6", "validation: 0") if "report" in more else TINY
+    path = written(tmp_path, text + more)
+    assert sentence in error_of(coterie("run", path, "-o", tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_page_says_how_often_local_was_kept(run: Path) -> None:
+    """In one sentence, and no run is called unfinished."""
+    decided = pd.read_csv(run / "guard.csv")
+    alone = int((decided["keeps"] == "local").sum())
+    assert coterie("report", run).exit_code == 0
+    text = (run / "report.html").read_text()
+    assert f"{alone} of 4 times a client keeps the model that it trained alone." in text
+    assert "of 4 rounds." not in text
