@@ -1,5 +1,6 @@
 """Evaluation: metrics over clients, transfer against LOCAL, reporting protocols and the summary of a run."""
 
+from coterie.evaluation.catalogue import METRICS, Metric, further_metrics, gain_scale, main_metric, metric_of, title_of
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
 from coterie.evaluation.newcomers import summarise_newcomers
 from coterie.evaluation.protocol import BestRound, Report, check_report, choose_round
@@ -9,7 +10,9 @@ from coterie.evaluation.tables import Tables, Task
 from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, ptr_mae, r_acc, r_mae
 
 __all__ = [
+    "METRICS",
     "BestRound",
+    "Metric",
     "Relative",
     "Report",
     "Reported",
@@ -21,8 +24,12 @@ __all__ = [
     "check_report",
     "choose_round",
     "default_label",
+    "further_metrics",
+    "gain_scale",
     "individual_gain",
     "macro",
+    "main_metric",
+    "metric_of",
     "ptr",
     "ptr_mae",
     "r_acc",
@@ -31,6 +38,7 @@ __all__ = [
     "rounds_to_target",
     "summarise",
     "summarise_newcomers",
+    "title_of",
     "weighted",
     "worst",
     "worst_decile",

@@ -18,7 +18,7 @@ from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.result import Result
 from coterie.experiment.session import Session
-from coterie.experiment.setting import check_model, check_roster, engine_settings, resolve_device
+from coterie.experiment.setting import check_metric, check_model, check_roster, engine_settings, resolve_device
 from coterie.federation import Federation, build_federation
 from coterie.models.factory import ModelSpec
 from coterie.privacy import epsilon_of
@@ -93,6 +93,7 @@ class Experiment:
             check_libraries(self.config.tracking)
         federation = self.federation(self.config.seeds[0])
         check_report(self.config.report, bool(federation.validation.n.sum() > 0))
+        check_metric(self.config, federation)
         check_roster(self.config, federation)
         check_model(self.model, federation)
         return federation
@@ -122,6 +123,7 @@ class Experiment:
             What the engine needs is not there.
         """
         settings, federation = engine_settings(self.config, job), self.federation(job.seed)
+        check_metric(self.config, federation)
         if self.config.engine == "ray":
             cluster = self.config.ray or RayConfig()
             return RayEngine(
