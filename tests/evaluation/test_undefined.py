@@ -17,6 +17,7 @@ import coterie
 from coterie.cli import app
 from coterie.errors import CoterieError
 from coterie.reports import compare, open_run
+from coterie.reports.page import write_page
 from coterie.reports.series import gains
 from coterie.runs import History, RunDirectory, result_table
 from coterie.runs.table import caption
@@ -127,6 +128,7 @@ def test_a_reader_is_told(finished: Path) -> None:
     run = open_run(finished)
     assert NOTE in caption(run.rows)
     assert "R-AUROC" in [str(column.header) for column in result_table(run.rows).columns]
+    write_page(run)
     assert NOTE in (finished / "report.html").read_text()
     assert gains(run)["value"].isna().sum() == 3  # one a system
     done = CliRunner().invoke(app, ["compare", str(finished), "--metric", "f1"])
@@ -140,7 +142,7 @@ def test_what_can_be_compared(finished: Path, tmp_path: Path) -> None:
     by_f1 = compare([finished], metric="f1")
     assert by_f1.values.notna().all().all()
     assert compare([finished]).values.isna().sum().tolist() == [2, 2, 2]
-    ran(tmp_path, metric="accuracy", algorithms=["local"], rounds=1, seeds=[0], page=False)
+    ran(tmp_path, metric="accuracy", algorithms=["local"], rounds=1, seeds=[0])
     with pytest.raises(
         CoterieError, match=r"in one metric can be compared, not .*run \(auroc\) and .*run \(accuracy\)"
     ):
