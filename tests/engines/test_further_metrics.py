@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from posts import remote
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
+from test_shared import together
 
 from coterie.contract import Predictor
 from coterie.engines import predict
@@ -115,3 +118,30 @@ def test_clients_without_test_data_and_nobody_with_any() -> None:
     half = ClientData(data.inputs, data.targets, torch.tensor([0, 9, 9]))
     found = measure(stack, Predictor(models), half, "classification", NAMES)
     assert found["brier"].isnan().tolist() == [False, True]
+
+
+def test_real_sites_tell_why_they_have_no_value(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rounds": 2, "evaluate_every": 1, "keep_best": "best_val", "metric": "auroc"}
+    here = simulation(federation(), "fedavg", **settings)
+    expected = [here.initial_report(), *run(here)]
+    there = remote(federation(), "fedavg", folder=tmp_path, **settings)
+    assert not there.initial_report().undefined  # nobody has been asked yet
+    first, last = there.advance(), there.advance()
+    assert first.late is not None
+    assert last.late is not None
+    for found, report in zip((first.late, last.late, last), expected, strict=True):
+        assert dict(found.undefined) == expected[0].undefined
+        np.testing.assert_allclose(
+            found.evaluations["test"]["auroc"], report.evaluations["test"]["auroc"], rtol=1e-9, equal_nan=True
+        )
+    assert there.report_round == here.report_round
+
+
+def test_seeds_in_one_stack_are_measured_as_if_alone() -> None:
+    settings: dict[str, Any] = {"rounds": 1, "metric": "auroc"}
+    found, shared = together({seed: simulation(federation(), "ditto", seed=seed, **settings) for seed in (0, 1)})
+    assert shared.served["together"]
+    for seed in (0, 1):
+        alone = run(simulation(federation(), "ditto", seed=seed, **settings))[-1]
+        for metric, values in alone.evaluations["test"].items():
+            np.testing.assert_allclose(found[seed][-1].evaluations["test"][metric], values, equal_nan=True, **CLOSE)
