@@ -110,7 +110,7 @@ def test_a_format_can_be_stated(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--metric", "f1"], "--metric f1: a classification is compared by accuracy"),
+        (["--metric", "f1"], "--metric f1: these runs are compared by accuracy"),
         (["--reference", "nobody"], "--reference nobody is none of the systems"),
         (["--by", "training.lrr"], "did you mean training.lr?"),
         (["--json", "--format", "csv"], "--json and --format csv contradict each other"),

@@ -318,7 +318,7 @@ def test_a_key_that_no_run_has(tmp_path: Path) -> None:
         CoterieError, match=r"--by federation.alpha: no run .*; did you mean federation.partition.alpha\?"
     ):
         compare([run], by=["federation.alpha"])
-    with pytest.raises(CoterieError, match="--metric f1: a classification is compared by accuracy, r_acc, ptr, gain"):
+    with pytest.raises(CoterieError, match="--metric f1: these runs are compared by accuracy, r_acc, ptr, gain"):
         compare([run], metric="f1")
     with pytest.raises(CoterieError, match="at least one run"):
         compare([])

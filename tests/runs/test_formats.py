@@ -46,7 +46,7 @@ def test_what_is_undefined_does_not_compete_and_nobody_beats_himself() -> None:
 
 
 def test_local_wins_nothing_where_it_is_the_yardstick() -> None:
-    ptr = next(column for column in columns(regression=False) if column.name == "ptr")
+    ptr = next(column for column in columns("accuracy") if column.name == "ptr")
     rows = [{"label": "local", "reference": True, "ptr": 1.0}, {"ptr": 0.5}, {"ptr": 0.25}]
     assert ptr.marks(rows) == ["", "best", "second"]
     assert result_sheet([row | {"label": "x"} for row in rows], [ptr]).rows[1][1] == Cell("0.50", "best")
@@ -100,9 +100,18 @@ def test_the_latex_is_a_whole_table(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("regression", [True, False])
-def test_each_column_has_a_name_and_keys(regression: bool) -> None:
-    names = [column.name for column in columns(regression)]
-    assert len(set(names)) == len(names)
-    assert names[0] == ("mae" if regression else "accuracy")
-    assert all(column.keys for column in columns(regression))
+@pytest.mark.parametrize(
+    ("metric", "names"),
+    [
+        ("accuracy", ["accuracy", "r_acc", "ptr", "gain", "worst", "worst_decile"]),
+        ("mae", ["mae", "r_mae", "ptr", "worst", "worst_decile"]),
+        ("auroc", ["auroc", "r_acc", "ptr", "gain", "worst", "worst_decile"]),
+        ("rmse", ["rmse", "r_rmse", "ptr", "worst", "worst_decile"]),
+        ("r2", ["r2", "ptr", "worst", "worst_decile"]),
+    ],
+)
+def test_the_columns_of_each_metric(metric: str, names: list[str]) -> None:
+    found = columns(metric)
+    assert [column.name for column in found] == [*names, "bytes", "seconds"]
+    assert found[0].keys == (f"{metric}_mean", f"{metric}_std")
+    assert found[0].better == (-1 if metric in ("mae", "rmse") else 1)

@@ -52,7 +52,8 @@ def compare(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="Tested, and shown by --by: accuracy or mae (default), r_acc, r_mae, ptr, gain, worst or worst_decile."
+            help="Tested, and shown by --by: the runs' own (default), r_acc, r_mae, ptr, gain, worst, worst_decile, or "
+            "another metric that was measured."
         ),
     ] = None,
     reference: Annotated[

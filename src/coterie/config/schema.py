@@ -24,6 +24,8 @@ from pydantic import (
 )
 
 from coterie.config.explain import explain
+from coterie.errors import CoterieError
+from coterie.evaluation.catalogue import metric_of
 from coterie.federation.config import FederationConfig
 
 RECIPE = (
@@ -34,6 +36,7 @@ RECIPE = (
     "participation",
     "evaluate_every",
     "report",
+    "metric",
     "absent",
     "newcomers",
     "privacy",
@@ -57,6 +60,19 @@ def _device(value: str) -> str:
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+def _metric(value: str) -> str:
+    try:
+        metric_of(value)
+    except CoterieError as error:
+        raise ValueError(str(error).removesuffix(".")) from error
+    return value
+
+
+def _metrics(value: Any) -> Any:
+    """``metrics: auroc`` is short for ``metrics: [auroc]``."""
+    return value if value == "auto" else _listed(value)
 
 
 def _rule(value: Any) -> Any:
@@ -445,6 +461,10 @@ class Config(Section):
     participation: Annotated[ParticipationConfig, BeforeValidator(_participation)] = ParticipationConfig()
     evaluate_every: PositiveInt = 5
     report: Literal["best_val", "last", "best_test"] = "best_val"
+    metric: Annotated[str, AfterValidator(_metric)] | None = None
+    metrics: Annotated[Literal["auto"] | list[Annotated[str, AfterValidator(_metric)]], BeforeValidator(_metrics)] = (
+        "auto"
+    )
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
     targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
     absent: Annotated[dict[PositiveInt, list[str]], BeforeValidator(_rounds)] = {}

@@ -137,8 +137,8 @@ class Admission(Simulation):
                         curve.append(curve[-1])
                         continue
                     predictor = self._checked(following, len(rows))
-                    measured = measure(self.stack, predictor, test, self.federation.task)
-                    curve.append(_where_finite(predictor, {name: value.cpu() for name, value in measured.items()}))
+                    measured = measure(self.stack, predictor, test, self.federation.task, self.further)
+                    curve.append(self._where_finite(predictor, {name: value.cpu() for name, value in measured.items()}))
             if predictor is None or len(curve) != epochs + 1:
                 raise CoterieError(
                     f"{self.algorithm.name}.newcomer gave {len(curve)} predictors for {epochs} epochs; one on arrival "
@@ -156,12 +156,23 @@ class Admission(Simulation):
                 for name, value in measured.items():
                     table = values.setdefault(name, np.full((epochs + 1, self.K), np.nan))
                     table[epoch, here[rows].numpy()] = value.numpy()
-            lost = torch.stack([value.isnan() for value in curve[-1].values()]).any(dim=0)
+            always = [value for name, value in curve[-1].items() if name not in self.further]
+            lost = torch.stack([value.isnan() for value in always]).any(dim=0)
             for client in here[rows][lost]:
                 self._fail(int(client), "its model or what it predicts became NaN or infinite")
             parts.append((rows.tolist(), predictor))
         final.take(iter(parts))
         return values, final.load()
+
+    def _where_finite(self, predictor: Predictor, measured: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Metrics by name, ``(k,)``, NaN for all where a model, its weights or one that everybody has is not finite."""
+        good = predictor.models.finite().cpu()
+        if predictor.weights is not None:
+            good &= predictor.weights.isfinite().all(dim=1).cpu()
+        for name, value in measured.items():
+            if name not in self.further:
+                good &= value.isfinite()
+        return {name: torch.where(good, value, torch.nan) for name, value in measured.items()}
 
     def _checked(self, predictor: Any, count: int) -> Predictor:
         """What a method's ``newcomer`` has yielded for ``count`` newcomers."""
@@ -191,16 +202,6 @@ class Admission(Simulation):
         """What the newcomers received and sent, ``(K,)`` bytes."""
         booked = sorted(self.ledger.bytes.items())
         return {f"{direction}:{kind}": column[self._members :] for (_, direction, kind), column in booked}
-
-
-def _where_finite(predictor: Predictor, measured: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Metrics by name, ``(k,)``, NaN for all where a model, its weights or one of them is not finite."""
-    good = predictor.models.finite().cpu()
-    if predictor.weights is not None:
-        good &= predictor.weights.isfinite().all(dim=1).cpu()
-    for value in measured.values():
-        good &= value.isfinite()
-    return {name: torch.where(good, value, torch.nan) for name, value in measured.items()}
 
 
 def _unlabelled(federation: Federation) -> Federation:

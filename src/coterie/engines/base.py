@@ -26,8 +26,9 @@ from coterie.engines.ledger import Ledger
 from coterie.engines.settings import Settings
 from coterie.engines.sites import Call, Reply, Sizes, device_of, initial_seed, stack_for
 from coterie.engines.snapshot import Snapshot
+from coterie.engines.undefined import Undefined, undefined
 from coterie.errors import CoterieError
-from coterie.evaluation import BestRound
+from coterie.evaluation import BestRound, further_metrics, main_metric
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec
 from coterie.privacy import epsilon_of
@@ -61,7 +62,8 @@ class RoundReport:
     """What happened in a round; evaluations are ``split -> metric -> (K,)`` and empty where none was due.
 
     Where they travel with the questions of the next round, ``due`` says that there will be some, and ``late`` of the
-    next round's report has them.
+    next round's report has them. ``undefined`` says which clients' data do not define which metrics, as far as that is
+    news.
     """
 
     round: int
@@ -76,6 +78,7 @@ class RoundReport:
     strengths: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     due: bool = False
     late: RoundReport | None = None
+    undefined: Undefined = field(default_factory=dict)
 
 
 class ServerStore:
@@ -102,7 +105,8 @@ class Engine(ABC):
         self.federation = federation.to(self.device)
         self.stack = stack_for(self.federation, model, settings)
         self.initial_seed = initial_seed(settings)
-        self.metric = "accuracy" if federation.task == "classification" else "mae"
+        self.metric = main_metric(federation.task, settings.metric)
+        self.further = further_metrics(settings.metrics, settings.metric, federation.task, federation.classes)
         self.chosen = BestRound(self.metric)
         self.round = 0
         self.ledger = Ledger(self.names)
@@ -237,8 +241,9 @@ class Engine(ABC):
             self.ledger.book_each("prepare", "down", "summary", preparation.bytes_down)
         evaluations, seconds = self._timed_evaluation()
         return RoundReport(
-            0, evaluations, self._sizes(), seconds={"evaluate": seconds}, ledger=self.ledger.this_round()
-        )
+            0, evaluations, self._sizes(), seconds={"evaluate": seconds}, ledger=self.ledger.this_round(),
+            undefined=self._undefined() if evaluations else {},
+        )  # fmt: skip
 
     def advance(self) -> RoundReport:
         """One round, with an evaluation where one is due."""
@@ -272,6 +277,7 @@ class Engine(ABC):
             self.round, evaluations, self._sizes() if evaluations else {},
             self._named(cohort), self._named(answered.nonzero().flatten()), tuple(self._failures),
             seconds, self.ledger.this_round(), self._notes() if due else {}, self._strengths() if due else {}, due,
+            undefined=self._undefined() if evaluations else {},
         )  # fmt: skip
 
     def _notes(self) -> dict[str, float]:
@@ -280,6 +286,10 @@ class Engine(ABC):
         if (privacy := self.settings.privacy) is not None and privacy.noise is not None:
             notes["epsilon"] = epsilon_of(int(self.noised.max()), privacy.noise, privacy.delta)
         return notes
+
+    def _undefined(self) -> Undefined:
+        """Which clients' data do not define which metrics; as the data do not change, they say it once."""
+        return undefined(self.federation, self.further) if self.round == 0 else {}
 
     def _strengths(self) -> dict[str, NDArray[np.float64]]:
         """The method's numbers of each client, ``(K,)`` each, where the clients' state is at hand."""

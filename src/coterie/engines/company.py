@@ -21,7 +21,14 @@ class Company(Protocol):
         """What ``method(site, **received)`` returns."""
 
     def measure(
-        self, stack: Stack, predictor: Predictor, data: ClientData, rows: Tensor, split: str, task: str
+        self,
+        stack: Stack,
+        predictor: Predictor,
+        data: ClientData,
+        rows: Tensor,
+        split: str,
+        task: str,
+        further: tuple[str, ...] = (),
     ) -> dict[str, Tensor]:
         """How well the clients in ``rows: (k,)`` predict on their ``data`` of a split: ``(k,)`` by metric."""
 
@@ -40,10 +47,17 @@ class Alone:
         return method(site, **received)
 
     def measure(
-        self, stack: Stack, predictor: Predictor, data: ClientData, rows: Tensor, split: str, task: str
+        self,
+        stack: Stack,
+        predictor: Predictor,
+        data: ClientData,
+        rows: Tensor,
+        split: str,
+        task: str,
+        further: tuple[str, ...] = (),
     ) -> dict[str, Tensor]:
         """See `Company`."""
-        return measure(stack, predictor, data, task)
+        return measure(stack, predictor, data, task, further)
 
     def agree(self, stop: bool, save: bool) -> tuple[bool, bool]:
         """See `Company`."""

@@ -20,6 +20,7 @@ from coterie.contract import Algorithm, Predictor
 from coterie.contract.payload import Value
 from coterie.engines.folder import NoSuchState, SiteFolder
 from coterie.engines.sites import Call, Reply, Sites
+from coterie.engines.undefined import undefined
 from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError
 from coterie.models import Models, Stack
@@ -161,6 +162,7 @@ class Outpost:
                 folder.choose(order.best)
             if order.evaluate is not None:
                 report["metrics"] = self._evaluate(packet, order.evaluate, sites, folder)
+                report["undefined"] = _told(sites) if report["metrics"] else {}
             if order.call is not None:
                 self._call(packet, order, sites, folder, report)
             if order.last and self.keep is not None and (rounds := folder.predictors()):
@@ -222,6 +224,15 @@ class Outpost:
         ):
             raise Malformed("a message has a payload that is not for one client")
         return values
+
+
+def _told(sites: Sites) -> dict[str, dict[str, str]]:
+    """By split and metric, why the site's own data do not define it."""
+    found = undefined(sites.federation, sites.further)
+    return {
+        split: {metric: reason for metric, own in metrics.items() for reason in own.values()}
+        for split, metrics in found.items()
+    }
 
 
 def _method(algorithm: Algorithm, name: Any) -> Callable[..., Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from coterie.contract import Predictor
+from coterie.evaluation.further import further as further_of
+from coterie.evaluation.tables import Task
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
 from coterie.training import absolute_error, cross_entropy, hits, means, squared_error
@@ -39,15 +41,53 @@ class _MixtureStack(Stack):
         return total
 
 
-def measure(stack: Stack, predictor: Predictor, data: ClientData, task: str) -> dict[str, Tensor]:
-    """Each client's loss and accuracy, or mean squared and absolute error: ``(k,)`` float64 by metric."""
+def measure(
+    stack: Stack, predictor: Predictor, data: ClientData, task: str, further: Sequence[str] = ()
+) -> dict[str, Tensor]:
+    """Each client's loss and accuracy, or mean squared and absolute error: ``(k,)`` float64 by metric.
+
+    ``further`` names more metrics, which are computed from what is predicted for each example; a mixture's are those
+    of the mixture. They are NaN where a client's data do not define them.
+    """
     classification = task == "classification"
     models, stack, probabilities = as_stack(stack, predictor, classification)
     loss: Objective = cross_entropy if classification else squared_error
     if probabilities:
         loss = negative_log_probability
     statistics = {"loss": loss, "accuracy": hits} if classification else {"mse": loss, "mae": absolute_error}
-    return means(stack, models, data, statistics)
+    if not further:
+        return means(stack, models, data, statistics)
+    seen = _Seen(data, probabilities=classification, already=loss is negative_log_probability)
+    found = means(stack, models, data, statistics, seen.take)
+    return found | seen.measured(further, task)
+
+
+class _Seen:
+    """What was predicted for each example of some clients, ``probabilities`` of classes or values of targets."""
+
+    def __init__(self, data: ClientData, *, probabilities: bool, already: bool) -> None:
+        self._data, self._classes, self._outputs = data, 0, torch.zeros(0, 0, dtype=torch.float64)
+        self._softmax = probabilities and not already  # in double precision: single precision would make ties
+
+    def take(self, places: Tensor, outputs: Tensor) -> None:
+        """Keep the outputs ``(m, C)`` of the examples at ``places: (m,)``."""
+        if not self._classes:
+            self._classes = outputs.shape[-1]
+            self._outputs = torch.full((self._data.total, self._classes), torch.nan, dtype=torch.float64)
+        values = outputs.double()
+        self._outputs[places.cpu()] = (values.softmax(-1) if self._softmax else values).cpu()
+
+    def measured(self, names: Sequence[str], task: str) -> dict[str, Tensor]:
+        """Metrics by name, ``(k,)`` each."""
+        data, k = self._data, self._data.k
+        if not self._classes:
+            return {name: torch.full((k,), torch.nan, dtype=torch.float64) for name in names}
+        positions = torch.arange(data.total, device=data.offsets.device) + data.offsets[0]
+        targets = data.targets[data.rows(positions)].cpu().numpy()
+        values = further_of(
+            names, cast(Task, task), self._classes, self._outputs.numpy(), targets, data.owners().cpu().numpy(), k
+        )
+        return {name: torch.from_numpy(value) for name, value in values.items()}
 
 
 def as_stack(stack: Stack, predictor: Predictor, classification: bool) -> tuple[Models, Stack, bool]:

@@ -26,6 +26,7 @@ from coterie.engines.outpost import Order
 from coterie.engines.settings import Settings
 from coterie.engines.shares import one_reply
 from coterie.engines.sites import NOT_FINITE, Call, Reply
+from coterie.engines.undefined import Undefined
 from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError, SitesLost
 from coterie.federation.federation import Federation
@@ -128,6 +129,7 @@ class RemoteEngine(Engine):
         self._owed_round: int | None = None
         self._measured: dict[int, Mapping[str, Any]] = {}
         self._late: RoundReport | None = None
+        self._reasons: dict[str, dict[str, dict[str, str]]] = {}  # as `Undefined`, told by the sites
         self._lost = 0
         self._told: set[int] = set()  # who knows that the run is over
         self._away = torch.zeros(self.K, dtype=torch.bool)  # who was not there at some time of the round
@@ -282,6 +284,7 @@ class RemoteEngine(Engine):
             raise Malformed("it answered another question")
         if isinstance(metrics := tree.get("metrics"), dict):
             self._measured[client] = metrics
+            self._learn(self.names[client], tree.get("undefined"))
         if (trouble := tree.get("trouble")) is not None:
             code, reason = [*trouble, ""][:2] if isinstance(trouble, list) and trouble else ("failed", "")
             if code == "state":  # it begins again, as a client that is met for the first time
@@ -294,6 +297,17 @@ class RemoteEngine(Engine):
                 raise Malformed("it sent no answer")
             mail.answers[client] = answer["values"], self._peers(answer)
         mail.heard.add(client)
+
+    def _learn(self, name: str, told: Any) -> None:
+        """What a site's data do not define, in its words."""
+        for split in ("validation", "test"):
+            metrics = told.get(split) if isinstance(told, dict) else None
+            for metric, reason in metrics.items() if isinstance(metrics, dict) else ():
+                text = " ".join(str(reason)[:200].split())
+                self._reasons.setdefault(split, {}).setdefault(str(metric), {})[name] = text
+
+    def _undefined(self) -> Undefined:
+        return self._reasons
 
     def _peers(self, answer: Mapping[str, Any]) -> dict[str, Tensor]:
         """For answers that go to other clients, their numbers ``(1, m)``."""
@@ -345,7 +359,9 @@ class RemoteEngine(Engine):
             self._exchange({})
         round, evaluations = self._owed_round, self._gathered()
         self._keep_best(evaluations, round)
-        self._late = RoundReport(round, evaluations, self._sizes() if evaluations else {})
+        self._late = RoundReport(
+            round, evaluations, self._sizes() if evaluations else {}, undefined=self._undefined() if evaluations else {}
+        )
 
     def _gathered(self) -> Evaluations:
         """What the sites have measured, NaN for those that have not answered; nothing is owed any more."""

@@ -49,7 +49,8 @@ class Settings:
     """Everything about a run that is neither the federation, the model nor the algorithm.
 
     ``client_memory`` is in GB: the clients' state beyond it lies in temporary files. ``keep_models`` keeps a copy of
-    the models of the best round. ``privacy`` clips and noises what clients send.
+    the models of the best round. ``privacy`` clips and noises what clients send. ``metrics`` are measured beside loss
+    and accuracy (or mean squared and absolute error); ``metric``, by default the task's own, chooses the round.
     """
 
     rounds: int = 100
@@ -70,3 +71,5 @@ class Settings:
     unlabelled_newcomers: bool = False
     keep_models: bool = True
     privacy: Policy | None = None
+    metrics: tuple[str, ...] | Literal["auto"] = "auto"
+    metric: str | None = None

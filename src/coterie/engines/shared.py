@@ -52,6 +52,7 @@ class Measuring:
     rows: Tensor
     split: str
     task: str
+    further: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +124,7 @@ class Shared:
             predictors[0].combine,
         )
         data = self._select(wishes[0].split, [(wish.place, wish.rows) for wish in wishes])
-        values = measure(wishes[0].stack, joint, data, wishes[0].task)
+        values = measure(wishes[0].stack, joint, data, wishes[0].task, wishes[0].further)
         parts = ranges([len(wish.rows) for wish in wishes])
         return [{metric: value[rows] for metric, value in values.items()} for rows in parts]
 
@@ -167,17 +168,24 @@ class Member:
         return method(site, **received)
 
     def measure(
-        self, stack: Stack, predictor: Predictor, data: ClientData, rows: Tensor, split: str, task: str
+        self,
+        stack: Stack,
+        predictor: Predictor,
+        data: ClientData,
+        rows: Tensor,
+        split: str,
+        task: str,
+        further: tuple[str, ...] = (),
     ) -> dict[str, Tensor]:
         """See `Company`; a model that all clients share is measured on one long batch, which costs no more calls."""
         shared = predictor.single and predictor.models.common
         if self._seat.here and not shared:
             kind = ("measure", split, predictor.combine, predictor.models.lead[1:], predictor.weights is None)
-            reply = self._wish(None, kind, Measuring(self._place, stack, predictor, rows, split, task))
+            reply = self._wish(None, kind, Measuring(self._place, stack, predictor, rows, split, task, further))
             if reply is not ALONE:
                 values: dict[str, Tensor] = reply
                 return values
-        return measure(stack, predictor, data, task)
+        return measure(stack, predictor, data, task, further)
 
     def _wish(self, rank: int | None, kind: Hashable, content: Any) -> Any:
         assert self._simulation is not None

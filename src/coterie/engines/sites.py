@@ -27,6 +27,7 @@ from coterie.engines.settings import Settings
 from coterie.engines.statistics import Statistics
 from coterie.engines.workers import MACHINE_THREADS, Workers
 from coterie.errors import CoterieError
+from coterie.evaluation import further_metrics
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec, Stack, build_model
 from coterie.models.rows import finite_rows, stack_rows
@@ -150,6 +151,7 @@ class Sites:
         chunks = -(-federation.k // self.chunk)
         self.workers = Workers(min(self.threads, chunks) if stack.device.type == "cpu" else 1, self.threads)
         self.privacy, self.initial = settings.privacy, theta
+        self.further = further_metrics(settings.metrics, settings.metric, federation.task, federation.classes)
         self.bank = SiteBank(federation.k, theta, Room.of(settings.client_memory))
         self.statistics = Statistics(self.bank, theta)
         self.context = LocalContext(
@@ -319,7 +321,9 @@ class Sites:
                 if data.total == 0:
                     continue
                 chosen = data.select(rows.tolist())
-                values = self.company.measure(self.stack, predictor, chosen, rows, split, self.federation.task)
+                values = self.company.measure(
+                    self.stack, predictor, chosen, rows, split, self.federation.task, self.further
+                )
                 for metric, value in values.items():
                     parts.setdefault(split, {}).setdefault(metric, []).append(value.cpu())
         return {

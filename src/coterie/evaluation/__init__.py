@@ -1,5 +1,6 @@
 """Evaluation: metrics over clients, transfer against LOCAL, reporting protocols and the summary of a run."""
 
+from coterie.evaluation.catalogue import METRICS, Metric, further_metrics, gain_scale, main_metric, metric_of, title_of
 from coterie.evaluation.guard import Evidence, Judgement, evidence, judge
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
 from coterie.evaluation.newcomers import summarise_newcomers
@@ -10,9 +11,11 @@ from coterie.evaluation.tables import Tables, Task
 from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, ptr_mae, r_acc, r_mae
 
 __all__ = [
+    "METRICS",
     "BestRound",
     "Evidence",
     "Judgement",
+    "Metric",
     "Relative",
     "Report",
     "Reported",
@@ -25,9 +28,13 @@ __all__ = [
     "choose_round",
     "default_label",
     "evidence",
+    "further_metrics",
+    "gain_scale",
     "individual_gain",
     "judge",
     "macro",
+    "main_metric",
+    "metric_of",
     "ptr",
     "ptr_mae",
     "r_acc",
@@ -36,6 +43,7 @@ __all__ = [
     "rounds_to_target",
     "summarise",
     "summarise_newcomers",
+    "title_of",
     "weighted",
     "worst",
     "worst_decile",

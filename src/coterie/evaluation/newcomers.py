@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from coterie.evaluation.tables import LARGER_IS_BETTER, MAIN_METRIC, Task
+from coterie.evaluation.catalogue import gain_scale, main_metric
+from coterie.evaluation.tables import MAIN_METRIC, Task
 
 System = tuple[str, str]
 
@@ -19,6 +20,7 @@ def summarise_newcomers(
     task: Task,
     reference: System = ("local", ""),
     labels: Mapping[System, str] | None = None,
+    metric: str | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of a summary from the newcomers' table.
 
@@ -36,13 +38,16 @@ def summarise_newcomers(
         LOCAL.
     labels : mapping, optional
         Names to print, by system.
+    metric : str, optional
+        In which they are reported, in place of the task's own; newcomers whose data do not define it are left out and
+        counted as ``undefined``.
 
     Returns
     -------
     list of dict
         ``curve`` holds the mean after each epoch, from 0 (on arrival); undefined numbers are None.
     """
-    metric = MAIN_METRIC[task]
+    metric = main_metric(task, metric)
     values = table[table["metric"] == metric]
     alone = _pivots(values[_of(values, reference) & values["labelled"]])
     rows = []
@@ -52,6 +57,7 @@ def summarise_newcomers(
         mine = _of(table, (algorithm, variant)) & (table["labelled"] == labelled)
         curves = _pivots(values[_of(values, (algorithm, variant)) & (values["labelled"] == labelled)])
         last = {seed: curve.iloc[-1] for seed, curve in curves.items()}
+        failed = _without(table[mine & (table["metric"] == MAIN_METRIC[task])])
         whole = [curve.loc[:, last[seed].notna()].to_numpy() for seed, curve in curves.items()]
         epochs = max(len(curve) for curve in curves.values()) - 1
         means = np.array([curve.mean(axis=1) for curve in whole if curve.size]).reshape(-1, epochs + 1)
@@ -68,7 +74,8 @@ def summarise_newcomers(
                 "labelled": bool(labelled),
                 "seeds": list(curves),
                 "newcomers": max(curve.shape[1] for curve in curves.values()),
-                "failed": int(sum(int(final.isna().sum()) for final in last.values())),
+                "failed": failed,
+                "undefined": _without(table[mine & (table["metric"] == metric)]) - failed,
                 "metric": metric,
                 "epochs": epochs,
                 "curve": average,
@@ -93,9 +100,14 @@ def _pivots(values: pd.DataFrame) -> dict[int, pd.DataFrame]:
     }
 
 
+def _without(values: pd.DataFrame) -> int:
+    """How many newcomers, over the seeds, have no value at the last epoch."""
+    return sum(int(curve.iloc[-1].isna().sum()) for curve in _pivots(values).values())
+
+
 def _gains(last: Mapping[int, pd.Series[float]], alone: Mapping[int, pd.Series[float]], metric: str) -> dict[str, Any]:
     """Gain over training alone at the last epoch (percentage points, or error saved), and the share that gains."""
-    sign = 100.0 if LARGER_IS_BETTER[metric] else -1.0
+    sign = gain_scale(metric)
     gains = [sign * (last[seed] - alone[seed]).dropna() for seed in last if seed in alone]
     known = [gain for gain in gains if len(gain)]
     if not known:

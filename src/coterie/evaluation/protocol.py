@@ -9,8 +9,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import CoterieError
+from coterie.evaluation.catalogue import may_be_undefined, metric_of
 from coterie.evaluation.metrics import SAME
-from coterie.evaluation.tables import LARGER_IS_BETTER
 
 Report = Literal["best_val", "last", "best_test"]
 
@@ -39,7 +39,8 @@ class BestRound:
     The score of a round is the unweighted mean over clients (negated for an error). Means that differ by
     less than rounding count as equal, and the earlier round stays. A client whose value is not finite
     counts with its own worst one so far: leaving it out would make the rounds in which it failed look
-    better than they are. A client that never had a value (no examples) does not count.
+    better than they are. A client that never had a value (no examples, or data that do not define the metric) does not
+    count.
 
     ``round`` is the best round, None before the first finite value; ``score`` its score, larger is better.
     """
@@ -47,7 +48,7 @@ class BestRound:
     def __init__(self, metric: str = "accuracy") -> None:
         self.round: int | None = None
         self.score = -math.inf
-        self._sign = 1.0 if LARGER_IS_BETTER[metric] else -1.0
+        self._sign = 1.0 if metric_of(metric).larger_is_better else -1.0
         self._worst: NDArray[np.float64] | None = None
 
     def offer(self, round: int, values: ArrayLike) -> bool:
@@ -89,10 +90,10 @@ def choose_round(clients: pd.DataFrame, report: Report = "best_val", *, metric: 
     Args:
         clients: the client table of one run (columns ``CLIENTS``).
         report: the protocol.
-        metric: ``accuracy``, or an error such as ``mae`` where smaller is better.
+        metric: by which; of an error such as ``mae`` smaller is better.
 
     Raises:
-        CoterieError: there are no results to choose from.
+        CoterieError: there are no results to choose from, or the metric is defined for no client.
 
     """
     split = "validation" if report == "best_val" else "test"
@@ -114,4 +115,9 @@ def choose_round(clients: pd.DataFrame, report: Report = "best_val", *, metric: 
     best = BestRound(metric)
     for number, values in zip(by_round.index, by_round.to_numpy(dtype=np.float64), strict=True):
         best.offer(int(number), values)
+    if best.round is None and may_be_undefined(metric):
+        raise CoterieError(
+            f"{metric} is undefined for every client on {split} data, so no round can be chosen by it; choose another "
+            "`metric`, or set `report: last`."
+        )
     return int(by_round.index[0]) if best.round is None else best.round

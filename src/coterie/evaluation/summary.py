@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from coterie.evaluation.catalogue import Metric, main_metric, metric_of
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
 from coterie.evaluation.protocol import Report
 from coterie.evaluation.reported import Reported, RunKey, System, default_label, reported
-from coterie.evaluation.tables import LARGER_IS_BETTER, MAIN_METRIC, Tables, Task
+from coterie.evaluation.tables import Tables, Task
 from coterie.evaluation.transfer import Relative, align, individual_gain, ptr, ptr_mae, r_acc, r_mae
 
 NOT_OF_THE_RUN = ("evaluate", "newcomer")
@@ -41,6 +42,7 @@ def summarise(
     reference: System = ("local", ""),
     labels: Mapping[System, str] | None = None,
     results: Mapping[RunKey, Reported] | None = None,
+    metric: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of ``summary.json``, one a system, in the order in which the systems first appear.
 
@@ -54,6 +56,8 @@ def summarise(
     Args:
         tables: the tables of the run.
         task: ``regression`` reports the mean absolute error (``mae_*``, ``r_mae``) in place of the accuracy.
+        metric: in which the run is reported, in place of the task's own; shares (AUROC, F1) are compared with LOCAL as
+            accuracies are (``r_acc``, gain in points), errors as the mean absolute error is (``r_rmse``).
         report: the protocol that chooses the reported round of each run.
         targets: mean test accuracies (or errors) for ``rounds_to_target``; a target that any seed misses
             has None.
@@ -65,8 +69,10 @@ def summarise(
         CoterieError: ``best_val`` without validation data, or LOCAL with other clients.
 
     """
+    name = main_metric(task, metric)
+    kind = metric_of(name)
     if results is None:
-        results = reported(tables.clients, MAIN_METRIC[task], report)
+        results = reported(tables.clients, name, report, tables.undefined)
     systems = list(dict.fromkeys((algorithm, variant) for algorithm, variant, _ in results))
     rows = []
     for system in systems:
@@ -83,11 +89,12 @@ def summarise(
             "optimistic": report == "best_test",
             "chosen_rounds": [result.round for result in by_seed.values()],
         }
-        row |= _quality(by_seed, task)
-        row |= _against_local(by_seed, alone, task)
+        row["metric"] = name
+        row |= _quality(by_seed, name)
+        row |= _against_local(by_seed, alone, name)
+        row["undefined"] = _undefined(by_seed)
         row["rounds_to_target"] = {
-            f"{target:g}": _mean_round(by_seed.values(), target, LARGER_IS_BETTER[MAIN_METRIC[task]])
-            for target in targets
+            f"{target:g}": _mean_round(by_seed.values(), target, kind.larger_is_better) for target in targets
         }
         row |= _cost(tables, system, list(by_seed))
         failures = _of(tables.failures, system)
@@ -96,10 +103,9 @@ def summarise(
     return rows
 
 
-def _quality(by_seed: Mapping[int, Reported], task: Task) -> dict[str, Any]:
-    """Return how good the models are: mean, weighted mean, and the clients that fare worst."""
-    metric = MAIN_METRIC[task]
-    up = LARGER_IS_BETTER[metric]
+def _quality(by_seed: Mapping[int, Reported], metric: str) -> dict[str, Any]:
+    """Return how good the models are: mean, weighted mean, and the clients that fare worst; then the other metrics."""
+    up = metric_of(metric).larger_is_better
     results = list(by_seed.values())
     row: dict[str, Any] = dict.fromkeys(ACCURACY_KEYS)
     row |= _mean_std(metric, [macro(r.values) for r in results])
@@ -108,18 +114,45 @@ def _quality(by_seed: Mapping[int, Reported], task: Task) -> dict[str, Any]:
     row["worst_decile"] = _mean([worst_decile(r.values, larger_is_better=up) for r in results])
     row["clients"] = max(len(r.values) for r in results)
     row["clients_without_result"] = sum(int((~np.isfinite(r.values)).sum()) for r in results)
+    for name in dict.fromkeys(name for r in results for name in r.others):
+        having = [r for r in results if name in r.others]
+        row |= _mean_std(name, [macro(r.others[name]) for r in having])
+        if name == "accuracy":
+            row |= _mean_std("accuracy_weighted", [weighted(r.others[name], r.n) for r in having])
     return row
 
 
-def _against_local(by_seed: Mapping[int, Reported], alone: Mapping[int, Reported], task: Task) -> dict[str, Any]:
+def _undefined(by_seed: Mapping[int, Reported]) -> dict[str, dict[str, str]]:
+    """Return by metric which clients have no value, and why; the seeds where it is not so with all of them."""
+    told: dict[str, dict[str, dict[str, list[int]]]] = {}
+    for seed, result in by_seed.items():
+        for metric, clients in result.undefined.items():
+            for client, reason in clients.items():
+                told.setdefault(metric, {}).setdefault(client, {}).setdefault(reason, []).append(seed)
+
+    def sentence(reasons: Mapping[str, Sequence[int]]) -> str:
+        if [len(seeds) for seeds in reasons.values()] == [len(by_seed)]:
+            return next(iter(reasons))
+        return "; ".join(
+            f"{reason} with seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+            for reason, seeds in reasons.items()
+        )
+
+    return {
+        metric: {client: sentence(reasons) for client, reasons in clients.items()} for metric, clients in told.items()
+    }
+
+
+def _against_local(by_seed: Mapping[int, Reported], alone: Mapping[int, Reported], metric: str) -> dict[str, Any]:
     """Return who gained and who lost against LOCAL, over the seeds that both have."""
-    transfers = [_transfer(by_seed[seed].values, alone[seed].values, task) for seed in alone]
-    relative = "r_acc" if task == "classification" else "r_mae"
+    kind = metric_of(metric)
+    transfers = [_transfer(by_seed[seed].values, alone[seed].values, kind) for seed in alone]
     row: dict[str, Any] = {"r_acc": None, "r_acc_std": None}
-    row[relative], row[f"{relative}_std"] = _mean_and_std([t.relative.value for t in transfers])
+    if (relative := relative_key(metric)) is not None:
+        row[relative], row[f"{relative}_std"] = _mean_and_std([t.relative.value for t in transfers])
     row["ptr"], row["ptr_std"] = _mean_and_std([t.ptr for t in transfers])
     row["gain_mean"] = row["gain_std"] = None
-    if task == "classification":  # percentage points make sense for shares only
+    if kind.is_share:  # percentage points make sense for shares only
         row["gain_mean"] = _mean([macro(t.gain) for t in transfers])
         row["gain_std"] = _mean([_population_std(t.gain) for t in transfers])
     row["harmed"] = sum(t.harmed for t in transfers) if transfers else None
@@ -128,10 +161,16 @@ def _against_local(by_seed: Mapping[int, Reported], alone: Mapping[int, Reported
     return row
 
 
-def _transfer(values: "pd.Series[float]", local: "pd.Series[float]", task: Task) -> _Transfer:
+def relative_key(metric: str) -> str | None:
+    """The key of the mean relative gain: ``r_acc`` for shares, ``r_mae``, ``r_rmse`` for errors; R² has none."""
+    kind = metric_of(metric)
+    return "r_acc" if kind.is_share else f"r_{metric}" if kind.is_error else None
+
+
+def _transfer(values: "pd.Series[float]", local: "pd.Series[float]", kind: Metric) -> _Transfer:
     """Compare one run, by client, with LOCAL of the same seed."""
     ours, alone = align(values, local)
-    if task == "classification":
+    if kind.larger_is_better:
         gain = individual_gain(ours, alone)
         return _Transfer(r_acc(ours, alone), ptr(ours, alone), gain, int((gain < 0).sum()))
     gain = alone - ours

@@ -1,6 +1,6 @@
 """The long tables that every evaluation starts from: one value a row, a *system* is (algorithm, variant)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pandas as pd
@@ -14,12 +14,18 @@ HISTORY = ("algorithm", "variant", "seed", "round", "phase", "split", "metric", 
 CLIENTS = ("algorithm", "variant", "seed", "round", "phase", "split", "client", "n", "metric", "value")
 TIMINGS = ("algorithm", "variant", "seed", "round", "phase", "seconds")
 FAILURES = ("algorithm", "variant", "seed", "round", "client", "reason")
+UNDEFINED = ("algorithm", "variant", "seed", "split", "metric", "client", "reason")
 NEWCOMERS = ("algorithm", "variant", "seed", "labelled", "epoch", "client", "n", "metric", "value")
 
 MAIN_METRIC: dict[Task, str] = {"classification": "accuracy", "regression": "mae"}
-"""The metric in which a task is reported, and by which the reported round is chosen."""
+"""The metric in which a task is reported, and by which the reported round is chosen, where nobody says otherwise."""
 
-LARGER_IS_BETTER = {"accuracy": True, "mae": False, "mse": False, "loss": False}
+
+def nothing(columns: tuple[str, ...]) -> pd.DataFrame:
+    """A table of these columns without rows."""
+    kinds = dict.fromkeys(columns, "str") | {"seed": "int64", "round": "int64", "n": "int64"}
+    kinds |= {"value": "float64", "seconds": "float64"}
+    return pd.DataFrame({name: pd.Series(dtype=kinds[name]) for name in columns})
 
 
 @dataclass(frozen=True)
@@ -28,10 +34,11 @@ class Tables:
 
     ``history`` has one value a round (columns ``HISTORY``), ``clients`` one value a client and round
     (``CLIENTS``), ``timings`` seconds by phase (``TIMINGS``), ``failures`` the clients that could not
-    finish (``FAILURES``).
+    finish (``FAILURES``), ``undefined`` which clients' data do not define a metric, and why (``UNDEFINED``).
     """
 
     history: pd.DataFrame
     clients: pd.DataFrame
     timings: pd.DataFrame
     failures: pd.DataFrame
+    undefined: pd.DataFrame = field(default_factory=lambda: nothing(UNDEFINED))

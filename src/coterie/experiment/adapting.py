@@ -114,6 +114,7 @@ def adapt(
     rows = summarise_newcomers(
         folder.read(keys),
         task=arriving.of(jobs[0].seed).task,
+        metric=experiment.config.metric,
         reference=plan.reference.key,
         labels={system.key: system.label for system in plan.systems},
     )

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from coterie.evaluation import metric_of
 from coterie.experiment.plan import Job, Plan
 from coterie.runs.record import Key
 
@@ -36,11 +37,11 @@ class Standing:
     round : int
         The round that was evaluated.
     metric : str
-        ``accuracy`` or ``mae``.
+        In which results are reported.
     value : float
         Mean over the clients.
     gain : float or None
-        Mean gain over LOCAL: percentage points of accuracy, or the error saved; None for LOCAL itself.
+        Mean gain over LOCAL: percentage points of a share such as accuracy, or the error saved; None for LOCAL itself.
     """
 
     round: int
@@ -52,7 +53,7 @@ class Standing:
         """``accuracy 0.741  gain +2.3 pp``."""
         if self.gain is None:
             return f"{self.metric} {self.value:.3f}"
-        unit = f"{self.gain:+.1f} pp" if self.metric == "accuracy" else f"{self.gain:+.4f}"
+        unit = f"{self.gain:+.1f} pp" if metric_of(self.metric).is_share else f"{self.gain:+.4f}"
         return f"{self.metric} {self.value:.3f}  gain {unit}"
 
 

@@ -19,7 +19,14 @@ from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.result import Result
 from coterie.experiment.session import Session
-from coterie.experiment.setting import check_model, check_roster, engine_settings, resolve_device, sized
+from coterie.experiment.setting import (
+    check_metric,
+    check_model,
+    check_roster,
+    engine_settings,
+    resolve_device,
+    sized,
+)
 from coterie.federation import Federation, build_federation
 from coterie.models.factory import ModelSpec
 from coterie.privacy import epsilon_of
@@ -103,6 +110,7 @@ class Experiment:
                 "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or "
                 "validation examples."
             )
+        check_metric(self.config, federation)
         check_roster(self.config, federation)
         self._size_model(federation)
         check_model(self.model, federation)
@@ -140,6 +148,7 @@ class Experiment:
             What the engine needs is not there.
         """
         settings, federation = engine_settings(self.config, job), self.federation(job.seed)
+        check_metric(self.config, federation)
         if self.config.engine == "ray":
             cluster = self.config.ray or RayConfig()
             return RayEngine(

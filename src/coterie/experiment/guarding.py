@@ -14,8 +14,8 @@ import pandas as pd
 
 from coterie.config import Config, GuardConfig
 from coterie.errors import CoterieError, Interrupted
-from coterie.evaluation import Evidence, Judgement, Reported, evidence, judge, reported
-from coterie.evaluation.tables import MAIN_METRIC, Task
+from coterie.evaluation import Evidence, Judgement, Reported, evidence, judge, main_metric, reported
+from coterie.evaluation.tables import Task
 from coterie.experiment.plan import Job, Plan, System
 from coterie.federation.folds import Fold
 from coterie.runs import History, Losses, Record, RunDirectory, guard_sentences, load_losses, save_guard
@@ -195,7 +195,7 @@ class Guard:
     def _reached(self, history: History) -> dict[tuple[str, str, int], Reported]:
         task: Task = self.experiment.federation(self.experiment.config.seeds[0]).task
         tables = history.frames([job.key for job in self.experiment.plan])
-        return reported(tables.clients, MAIN_METRIC[task], self.experiment.config.report)
+        return reported(tables.clients, main_metric(task, self.experiment.config.metric), self.experiment.config.report)
 
     def _enter(
         self,

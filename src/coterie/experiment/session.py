@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 
 from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
-from coterie.evaluation import Task, choose_round, summarise, summarise_newcomers
+from coterie.evaluation import Task, choose_round, gain_scale, macro, main_metric, summarise, summarise_newcomers
 from coterie.experiment.display import Display, Standing
 from coterie.experiment.guarding import Guard, guarded
 from coterie.experiment.interrupt import StopRequest, listening
@@ -30,8 +29,6 @@ from coterie.runs.record import Key, Record
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
-
-Metric = Literal["accuracy", "mae"]
 
 
 class Session:
@@ -83,6 +80,7 @@ class Session:
             targets=config.targets,
             reference=plan.reference.key,
             labels={system.key: system.label for system in self._systems},
+            metric=config.metric,
         )
         self.directory.write_summary(rows)
         newcomers: list[dict[str, Any]] = []
@@ -129,6 +127,7 @@ class Session:
             targets=tuple(config.targets),
             labels={system.key: system.label for system in self._systems},
             reference=plan.reference.key,
+            chosen=config.metric,
         ).write(self.directory)
         if not self.directory.federation.exists():
             write_json(self.directory.federation, portrait(federation, samples=config.save_samples))
@@ -141,6 +140,7 @@ class Session:
             task=task,
             reference=plan.reference.key,
             labels={system.key: system.label for system in plan.systems},
+            metric=self.experiment.config.metric,
         )
         remarks = folder.remarks([job.key for job in plan])
         folder.write_summary(rows, remarks)
@@ -202,6 +202,10 @@ class Session:
         for split, metrics in report.evaluations.items():
             for metric, values in metrics.items():
                 self.history.add_clients(*key, split, names, report.n[split], metric, values)
+        for split, found in report.undefined.items():
+            for metric, clients in found.items():
+                for client, reason in clients.items():
+                    self.history.add_undefined(*job.key, split, metric, client, reason)
         self.history.add_ledger(*key, report.ledger)
         for name, value in report.notes.items():
             self.history.add(*key, "", name, value, phase="train")
@@ -255,12 +259,11 @@ class Session:
         if reference_round is not None and job.key != reference.key:
             alone = self.history.latest(*reference.key, "test", metric, round=reference_round)
         if alone is not None:
-            difference = float(np.nanmean((own - alone).to_numpy()))
-            gain = 100 * difference if metric == "accuracy" else -difference
-        return Standing(round, metric, float(np.nanmean(own.to_numpy())), gain)
+            gain = gain_scale(metric) * macro((own - alone).to_numpy())
+        return Standing(round, metric, macro(own.to_numpy()), gain)
 
-    def _metric(self, job: Job) -> Metric:
-        return "accuracy" if self._openings[job.key].task == "classification" else "mae"
+    def _metric(self, job: Job) -> str:
+        return main_metric(self._openings[job.key].task, self.experiment.config.metric)
 
     def _write(self) -> None:
         """The tables, in the order of the plan, whichever job was faster."""

@@ -9,7 +9,9 @@ import torch
 
 from coterie.config import Config
 from coterie.engines import Participation, Settings
+from coterie.engines.undefined import undefined
 from coterie.errors import CoterieError, describe
+from coterie.evaluation import further_metrics, main_metric
 from coterie.federation import Federation
 from coterie.models.factory import ModelSpec, build_model
 from coterie.privacy import Policy
@@ -68,6 +70,28 @@ def sized(model: ModelSpec, federation: Federation) -> ModelSpec:
     return ModelSpec(model.name, {**found, **model.options})
 
 
+def check_metric(config: Config, federation: Federation) -> None:
+    """Refuse metrics that the task does not have, and one to report in that the data define for no client.
+
+    Raises
+    ------
+    CoterieError
+        Names the metric, and why nobody has it.
+    """
+    further = further_metrics(config.metrics, config.metric, federation.task, federation.classes)
+    metric = main_metric(federation.task, config.metric)
+    split = {"best_val": "validation", "best_test": "test"}.get(config.report)
+    found = undefined(federation, further)
+    for where in ("test", *([split] if split is not None and split != "test" else [])):
+        lacking = found.get(where, {}).get(metric, {})
+        if len(lacking) == federation.k and metric in further:
+            name, reason = next(iter(lacking.items()))
+            what = "nothing can be reported in it" if where == "test" else "no round can be chosen by it"
+            raise CoterieError(
+                f"metric: {metric} is undefined for every client ({name}: {reason}), so {what}: choose another metric."
+            )
+
+
 def check_model(model: ModelSpec, federation: Federation) -> None:
     """Let the model predict two examples, before anything is written or trained.
 
@@ -111,6 +135,8 @@ def engine_settings(config: Config, job: Job) -> Settings:
         buffers=config.buffers,
         absent={round: tuple(names) for round, names in config.absent.items()},
         keep_best=config.report,
+        metric=config.metric,
+        metrics=config.metrics if config.metrics == "auto" else tuple(config.metrics),
         keep_models=config.save_models or config.save_losses,
         privacy=None if config.privacy is None else Policy(**config.privacy.model_dump(exclude_none=True)),
         unlabelled_newcomers=config.newcomers is not None and False in config.newcomers.ways,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.engines import Alone, Company, Diverged, Engine, RoundReport, Simulation, SitesLost, Trained, checkpoint
 from coterie.errors import CoterieError
+from coterie.evaluation import Task
 from coterie.experiment.newcomers import take_in
 from coterie.experiment.plan import Job
 from coterie.runs import NewcomersDirectory, RunDirectory, save_losses, save_models, save_relations
@@ -52,7 +53,7 @@ class Opening:
     round: int
     names: tuple[str, ...]
     n: NDArray[np.int64]
-    task: str
+    task: Task
     source: Mapping[str, Any]
     resolved: Mapping[str, Any]
     owed: int | None = None

@@ -135,7 +135,7 @@ def compare(
         Dotted configuration keys; runs are grouped by their values, and systems of one name are then one.
     metric : str, optional
         What is tested: ``accuracy`` (``mae`` for a regression), which is the default, ``r_acc`` (``r_mae``), ``ptr``,
-        ``gain``, ``worst`` or ``worst_decile``.
+        ``gain``, ``worst``, ``worst_decile`` or another metric that was measured.
     reference : str, optional
         The label or the method that all others are tested against; default: FEDORA where it is, else the best system.
     report : str, optional
@@ -155,8 +155,9 @@ def compare(
                 f"`coterie run {Path(path) / 'best.yaml'}` and compare that run."
             )
     runs = [open_run(path) for path in paths]
-    measure = measure_named(metric, runs[0].about.task)
     standings, notes = join(runs, by, report)
+    others = dict.fromkeys(name for run in runs for found in run.results.values() for name in found.others)
+    measure = measure_named(metric, runs[0].metric, others)
     values = _values(standings, measure)
     chosen = _reference(reference, standings, values, measure, notes)
     tests = _tests(values, chosen, measure)

@@ -89,6 +89,7 @@ class Standing:
             reference=reference,
             labels={system: self.label},
             results=results,
+            metric=first.run.about.chosen,
         )
         return next(row for row in rows if (row["algorithm"], row["variant"] or "") == system)
 
@@ -120,12 +121,16 @@ def join(
     Raises
     ------
     CoterieError
-        No configuration has a key of ``by``, a round cannot be chosen by ``report``, or tasks differ.
+        No configuration has a key of ``by``, a round cannot be chosen by ``report``, or tasks or metrics differ.
     """
     tasks = {run.about.task: run.directory.path for run in runs}
     if len(tasks) > 1:
         places = " and ".join(f"{path} ({task})" for task, path in tasks.items())
         raise CoterieError(f"Runs of one task can be compared, not {places}; compare them one task at a time.")
+    metrics = {run.metric: run.directory.path for run in runs}
+    if len(metrics) > 1:
+        places = " and ".join(f"{path} ({metric})" for metric, path in metrics.items())
+        raise CoterieError(f"Runs that are reported in one metric can be compared, not {places}; compare them apart.")
     notes: list[str] = []
     configs = [_config(run, notes) for run in runs]
     for key in by:
@@ -172,7 +177,11 @@ def _parts(
     path = run.directory.path
     chosen = report or run.about.report
     try:
-        results = run.results if chosen == run.about.report else reported(run.tables.clients, run.metric, chosen)
+        results = (
+            run.results
+            if chosen == run.about.report
+            else reported(run.tables.clients, run.metric, chosen, run.tables.undefined)
+        )
     except CoterieError as error:
         raise CoterieError(f"{path}: {error}") from error
     if not results:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
 from coterie.errors import CoterieError
-from coterie.evaluation import Reported, worst, worst_decile
-from coterie.evaluation.tables import LARGER_IS_BETTER, MAIN_METRIC, Task
+from coterie.evaluation import Reported, metric_of, worst, worst_decile
+from coterie.evaluation.summary import relative_key
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Measure:
         return "seed" if self.of_all_clients else "client and seed"
 
 
-def measures(task: Task) -> dict[str, Measure]:
-    """The metrics of a task by name, the main one first."""
-    main = MAIN_METRIC[task]
-    up = LARGER_IS_BETTER[main]
-    sign, scale = (1.0, 100.0) if up else (-1.0, 1.0)
+def measures(metric: str, others: Iterable[str] = ()) -> dict[str, Measure]:
+    """What runs that are reported in ``metric`` can be compared by, that one first; ``others`` were measured beside."""
+    kind = metric_of(metric)
+    up, key = kind.larger_is_better, relative_key(metric)
+    sign = 1.0 if up else -1.0
 
     def relative(own: Reported, alone: pd.Series[float]) -> pd.Series[float]:
         return sign * (own.values - alone) / alone.where(alone != 0)
@@ -44,29 +44,35 @@ def measures(task: Task) -> dict[str, Measure]:
         return better.astype(float).where(own.values.notna() & alone.notna())
 
     listed = (
-        Measure(main, up, lambda own, alone: own.values),
-        Measure("r_acc" if up else "r_mae", True, _against(relative)),
+        Measure(metric, up, lambda own, alone: own.values),
+        *([Measure(key, True, _against(relative))] if key is not None else []),
         Measure("ptr", True, _against(transferred)),
-        Measure("gain", True, _against(lambda own, alone: scale * sign * (own.values - alone))),
+        *([Measure("gain", True, _against(lambda own, alone: 100.0 * (own.values - alone)))] if kind.is_share else []),
         Measure("worst", up, lambda own, alone: _one(worst(own.values, larger_is_better=up)), True),
         Measure("worst_decile", up, lambda own, alone: _one(worst_decile(own.values, larger_is_better=up)), True),
     )
-    return {measure.name: measure for measure in listed if up or measure.name != "gain"}
+    more = (Measure(name, metric_of(name).larger_is_better, _other(name)) for name in others if name != metric)
+    return {measure.name: measure for measure in (*listed, *more)}
 
 
-def measure_named(name: str | None, task: Task) -> Measure:
-    """The metric of this name; the main one by default.
+def measure_named(name: str | None, metric: str, others: Iterable[str] = ()) -> Measure:
+    """What is called so; the metric in which the runs are reported by default.
 
     Raises
     ------
     CoterieError
-        The task has no such metric.
+        There is no such thing in these runs.
     """
-    known = measures(task)
-    chosen = name or MAIN_METRIC[task]
+    known = measures(metric, others)
+    chosen = name or metric
     if chosen not in known:
-        raise CoterieError(f"--metric {chosen}: a {task} is compared by {', '.join(known)}.")
+        raise CoterieError(f"--metric {chosen}: these runs are compared by {', '.join(known)}.")
     return known[chosen]
+
+
+def _other(name: str) -> Callable[[Reported, Reported | None], pd.Series[float]]:
+    """A metric beside the one in which a run is reported, in the round that the latter chose."""
+    return lambda own, alone: own.others.get(name, own.values * float("nan"))
 
 
 def _against(

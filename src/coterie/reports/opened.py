@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from coterie.errors import CoterieError
-from coterie.evaluation import Reported, RunKey, System, Tables, reported, summarise
-from coterie.evaluation.tables import CLIENTS, FAILURES, HISTORY, LARGER_IS_BETTER, MAIN_METRIC, TIMINGS
+from coterie.evaluation import Reported, RunKey, System, Tables, metric_of, reported, summarise
+from coterie.evaluation.tables import CLIENTS, FAILURES, HISTORY, TIMINGS, UNDEFINED, nothing
 from coterie.runs import About, RunDirectory
 
 Value = TypeVar("Value")
@@ -63,17 +63,23 @@ class OpenedRun:
             targets=about.targets,
             reference=about.reference,
             labels=about.labels,
+            metric=about.chosen,
         )
 
     @property
     def metric(self) -> str:
-        """In which results are reported: ``accuracy``, or ``mae`` for a regression."""
-        return MAIN_METRIC[self.about.task]
+        """In which results are reported: ``accuracy``, ``mae`` for a regression, or another one that was chosen."""
+        return self.about.metric
 
     @property
     def larger_is_better(self) -> bool:
         """Whether a larger value of the metric is better."""
-        return LARGER_IS_BETTER[self.metric]
+        return metric_of(self.metric).larger_is_better
+
+    @property
+    def in_points(self) -> bool:
+        """Whether gains are percentage points."""
+        return metric_of(self.metric).is_share
 
     @property
     def systems(self) -> list[System]:
@@ -106,14 +112,15 @@ def open_run(path: Path | str) -> OpenedRun:
             return otherwise
 
     tables = Tables(
-        attempt(lambda: _parquet(directory.history, HISTORY), _empty(HISTORY)),
-        attempt(lambda: _parquet(directory.clients, CLIENTS), _empty(CLIENTS)),
-        attempt(lambda: _parquet(directory.timings, TIMINGS), _empty(TIMINGS)),
-        attempt(lambda: _failures(directory.failures), _empty(FAILURES)),
+        attempt(lambda: _parquet(directory.history, HISTORY), nothing(HISTORY)),
+        attempt(lambda: _parquet(directory.clients, CLIENTS), nothing(CLIENTS)),
+        attempt(lambda: _parquet(directory.timings, TIMINGS), nothing(TIMINGS)),
+        attempt(lambda: _texts(directory.failures, FAILURES), nothing(FAILURES)),
+        attempt(lambda: _texts(directory.undefined, UNDEFINED), nothing(UNDEFINED)),
     )
     about = attempt(lambda: About.read(directory), None) or About.guessed(directory, tables.clients)
     results: dict[RunKey, Reported] = {}
-    results = attempt(lambda: reported(tables.clients, MAIN_METRIC[about.task], about.report), results)
+    results = attempt(lambda: reported(tables.clients, about.metric, about.report, tables.undefined), results)
     missing += _unfinished(about, tables, results)
     portrait = attempt(lambda: _portrait(directory.federation), None)
     return OpenedRun(directory, about, tables, results, portrait, tuple(dict.fromkeys(missing)))
@@ -144,13 +151,12 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
         raise CoterieError(f"{path.name} is damaged ({reason}).") from error
 
 
-def _failures(path: Path) -> pd.DataFrame:
+def _texts(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     try:
-        return pd.read_csv(path, dtype={"variant": str, "client": str, "reason": str}, keep_default_na=False)[
-            list(FAILURES)
-        ]
+        texts = {name: str for name in columns if name not in ("seed", "round")}
+        return pd.read_csv(path, dtype=texts, keep_default_na=False)[list(columns)]
     except FileNotFoundError:
-        return _empty(FAILURES)  # written with the other tables, whose absence is said already
+        return nothing(columns)  # written with the other tables, whose absence is said already
     except (OSError, ValueError, KeyError) as error:
         raise CoterieError(f"{path.name} is damaged ({str(error).splitlines()[0]}).") from error
 
@@ -165,9 +171,3 @@ def _portrait(path: Path) -> dict[str, Any]:
         raise CoterieError("federation.json is missing, so the clients' data are not shown.") from error
     except (OSError, ValueError) as error:
         raise CoterieError(f"federation.json is damaged ({error}).") from error
-
-
-def _empty(columns: tuple[str, ...]) -> pd.DataFrame:
-    kinds = dict.fromkeys(columns, "str") | {"seed": "int64", "round": "int64", "n": "int64"}
-    kinds |= {"value": "float64", "seconds": "float64"}
-    return pd.DataFrame({name: pd.Series(dtype=kinds[name]) for name in columns})

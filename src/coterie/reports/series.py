@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from coterie.evaluation import gain_scale
 from coterie.reports.opened import OpenedRun
 
 BY_CLIENT = ("label", "client", "n", "value", "alone", "gain", "gain_std", "seeds")
@@ -19,7 +20,7 @@ def gains(run: OpenedRun) -> pd.DataFrame:
     an accuracy, the difference of errors for a regression) over the seeds that LOCAL has too, ``gain_std`` its
     deviation over them (``ddof=1``, 0 for one seed). What is undefined is NaN.
     """
-    scale = 100.0 if run.larger_is_better else -1.0
+    scale = gain_scale(run.metric)
     frames = []
     for system in run.systems:
         for seed in run.seeds(system):

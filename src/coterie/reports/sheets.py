@@ -6,23 +6,31 @@ import csv
 import io
 from typing import Any
 
+from coterie.evaluation import METRICS
 from coterie.evaluation.significance import ALPHA, EXACT
 from coterie.reports.comparing import Against, Comparison
 from coterie.reports.settings import short_names, text_of
-from coterie.runs.columns import UNDEFINED, columns, is_regression
+from coterie.runs.columns import UNDEFINED, Column, columns, metric_column, metric_of_rows
 from coterie.runs.sheet import Cell, Sheet, result_sheet
-from coterie.runs.table import PROTOCOLS, caption
+from coterie.runs.table import caption, protocols, without
 
 MEANINGS = {
-    "accuracy": "Accuracy: mean over clients ± deviation over seeds.",
     "mae": "Mean absolute error: mean over clients ± deviation over seeds.",
-    "r_acc": "R-Acc: mean over clients of the relative gain over training alone.",
-    "r_mae": "R-MAE: mean over clients of the relative gain over training alone.",
     "ptr": "PTR: share of clients no worse off than alone.",
     "gain": "Gain over training alone in points: mean ± deviation over clients.",
     "worst": "The client that fares worst, mean over seeds.",
     "worst_decile": "Mean of the tenth of the clients that fares worst, mean over seeds.",
 }
+
+
+def _meaning(column: Column) -> str:
+    """What a column holds."""
+    title = " ".join(column.header.split())
+    if column.name in MEANINGS:
+        return MEANINGS[column.name]
+    if column.against_local:
+        return f"{title}: mean over clients of the relative gain over training alone."
+    return f"{title}: mean over clients ± deviation over seeds."
 
 
 def sheets(comparison: Comparison, *, pairs: bool = False) -> list[Sheet]:
@@ -38,10 +46,12 @@ def sheets(comparison: Comparison, *, pairs: bool = False) -> list[Sheet]:
 def results_sheet(comparison: Comparison) -> Sheet:
     """What each system reaches: in all metrics, or in one metric for each value of the keys ``by``."""
     rows = list(comparison.rows)
-    shown = columns(is_regression(rows))
+    shown = columns(metric_of_rows(rows))
     if not comparison.by:
         return result_sheet(rows, shown, notes=[*caption(rows), *_seeds(comparison)])
-    column = next(column for column in shown if column.name == comparison.measure.name)
+    column = next((c for c in shown if c.name == comparison.measure.name), None) or metric_column(
+        comparison.measure.name
+    )
     groups = _groups(comparison)
     cells: dict[str, list[Cell]] = {label: [] for label in comparison.labels}
     for group in groups:
@@ -49,12 +59,10 @@ def results_sheet(comparison: Comparison) -> Sheet:
         marks = dict(zip(own, column.marks(list(own.values())), strict=True))
         for label, line in cells.items():
             line.append(Cell(column.show(own[label]), marks[label]) if label in own else Cell(UNDEFINED))
-    error = "error" if is_regression(rows) else "accuracy"
-    protocols = [PROTOCOLS[report].format(metric=error) for report in dict.fromkeys(row["report"] for row in rows)]
     return Sheet(
         ("System", *groups.values()),
         tuple((Cell(label), *line) for label, line in cells.items()),
-        notes=(*protocols, MEANINGS[column.name], *_seeds(comparison)),
+        notes=(*protocols(rows), _meaning(column), *without(rows), *_seeds(comparison)),
     )
 
 
@@ -109,7 +117,7 @@ def pairs_sheet(comparison: Comparison) -> Sheet:
 
 def comma_separated(comparison: Comparison) -> str:
     """The rows in full precision as CSV, each with its test against the reference and its average rank."""
-    numbers = [key for column in columns(is_regression(comparison.rows)) for key in column.keys]
+    numbers = [key for column in columns(metric_of_rows(comparison.rows)) for key in column.keys]
     tests = {told["system"]: told for told in comparison.as_dict()["tests"]}
     fields = ("pairs", "wins", "ties", "losses", "difference", "effect", "p", "p_holm")
     ranks = {} if comparison.ranks is None else comparison.ranks.average
@@ -164,7 +172,7 @@ def _test_cells(against: Against, metric: str) -> list[Cell]:
     test = against.test
     if test is None or against.p_holm is None:
         return [Cell("0"), *(Cell(UNDEFINED) for _ in range(7))]
-    form = "+.1f" if metric == "gain" else "+.3g" if metric == "mae" else "+.3f"
+    form = "+.1f" if metric == "gain" else "+.3g" if _is_error(metric) else "+.3f"
     counts = (test.pairs, test.wins, test.ties, test.losses)
     return [
         *(Cell(str(count)) for count in counts),
@@ -173,6 +181,11 @@ def _test_cells(against: Against, metric: str) -> list[Cell]:
         Cell(_p(test.p)),
         Cell(_p(against.p_holm), "best" if against.p_holm < ALPHA else ""),
     ]
+
+
+def _is_error(name: str) -> bool:
+    base = name.partition(":")[0]
+    return base in METRICS and METRICS[base].is_error
 
 
 def _p(value: float, equals: str = "") -> str:

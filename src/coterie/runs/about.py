@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from coterie.errors import CoterieError
+from coterie.evaluation.catalogue import main_metric
 from coterie.evaluation.protocol import Report
 from coterie.evaluation.reported import System, default_label
 from coterie.evaluation.tables import Task
@@ -37,6 +38,8 @@ class About:
         Names to print, by system, in the order of the experiment.
     reference : (str, str)
         The system that trains alone.
+    chosen : str, optional
+        The configuration's ``metric``, where it has one.
     """
 
     name: str
@@ -47,6 +50,12 @@ class About:
     targets: tuple[float, ...]
     labels: dict[System, str]
     reference: System
+    chosen: str | None = None
+
+    @property
+    def metric(self) -> str:
+        """In which results are reported: ``accuracy``, ``mae`` for a regression, or another one that was chosen."""
+        return main_metric(self.task, self.chosen)
 
     def write(self, run: RunDirectory) -> None:
         """Write ``about.json`` in one step; raises CoterieError when that is impossible."""

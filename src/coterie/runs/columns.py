@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from coterie.evaluation.catalogue import metric_of, title_of
+from coterie.evaluation.summary import relative_key
+
 Row = Mapping[str, Any]
 
 Mark = Literal["", "best", "second"]
@@ -55,41 +58,41 @@ class Column:
         return self.against_local and bool(row.get("reference"))
 
 
-def is_regression(rows: Sequence[Row]) -> bool:
-    """Say whether the rows report errors rather than accuracies."""
-    return any("mae_mean" in row for row in rows)
+def metric_of_rows(rows: Sequence[Row]) -> str:
+    """The metric in which the rows are reported; those of a run of an earlier version do not say it."""
+    if not rows:
+        return "accuracy"
+    return str(rows[0].get("metric") or ("mae" if "mae_mean" in rows[0] else "accuracy"))
 
 
-def columns(regression: bool) -> list[Column]:
-    """Return the columns of a result table in their order."""
-    if regression:
-        quality = [
-            Column("mae", "MAE", ("mae_mean", "mae_std"), lambda row: _pair(row, "mae_mean", "mae_std", ".4g"), -1),
-            Column("r_mae", "R-MAE", ("r_mae", "r_mae_std"), lambda row: _one(row, "r_mae", "+.3f"), 1, True),
-            Column("ptr", "PTR", ("ptr", "ptr_std"), lambda row: _one(row, "ptr", ".2f"), 1, True),
-            Column("worst", "Worst", ("worst",), lambda row: _one(row, "worst", ".4g"), -1),
-            Column("worst_decile", "Worst\n10 %", ("worst_decile",), lambda row: _one(row, "worst_decile", ".4g"), -1),
-        ]
-    else:
-        quality = [
-            Column(
-                "accuracy",
-                "Accuracy",
-                ("accuracy_mean", "accuracy_std"),
-                lambda row: _pair(row, "accuracy_mean", "accuracy_std", ".3f"),
-                1,
-            ),
-            Column("r_acc", "R-Acc", ("r_acc", "r_acc_std"), lambda row: _one(row, "r_acc", "+.3f"), 1, True),
-            Column("ptr", "PTR", ("ptr", "ptr_std"), lambda row: _one(row, "ptr", ".2f"), 1, True),
-            Column("gain", "Gain\n(points)", ("gain_mean", "gain_std"), _gain, 1, True),
-            Column("worst", "Worst", ("worst",), lambda row: _one(row, "worst", ".3f"), 1),
-            Column("worst_decile", "Worst\n10 %", ("worst_decile",), lambda row: _one(row, "worst_decile", ".3f"), 1),
-        ]
+def columns(metric: str) -> list[Column]:
+    """The columns of a result table in their order, where results are reported in ``metric``."""
+    kind, relative = metric_of(metric), relative_key(metric)
+    form, sign = (".3f", 1) if kind.larger_is_better else (".4g", -1)
+    quality = [metric_column(metric)]
+    if relative is not None:
+        header = "R-Acc" if metric == "accuracy" else f"R-{title_of(metric)}"
+        quality.append(
+            Column(relative, header, (relative, f"{relative}_std"), lambda row: _one(row, relative, "+.3f"), 1, True)
+        )
+    quality.append(Column("ptr", "PTR", ("ptr", "ptr_std"), lambda row: _one(row, "ptr", ".2f"), 1, True))
+    if kind.is_share:
+        quality.append(Column("gain", "Gain\n(points)", ("gain_mean", "gain_std"), _gain, 1, True))
     return [
         *quality,
+        Column("worst", "Worst", ("worst",), lambda row: _one(row, "worst", form), sign),
+        Column("worst_decile", "Worst\n10 %", ("worst_decile",), lambda row: _one(row, "worst_decile", form), sign),
         Column("bytes", "Bytes", ("bytes_up", "bytes_down", "bytes_peer"), _size, total=_bytes),
         Column("seconds", "Time", ("seconds",), _time),
     ]
+
+
+def metric_column(name: str) -> Column:
+    """The column of one metric: its mean over clients."""
+    up, title = metric_of(name).larger_is_better, title_of(name)
+    form, mean, deviation = ".3f" if up else ".4g", f"{name}_mean", f"{name}_std"
+    header = title if len(title) < 12 else title.replace(" ", "\n", 1)
+    return Column(name, header, (mean, deviation), lambda row: _pair(row, mean, deviation, form), 1 if up else -1)
 
 
 def _one(row: Row, key: str, form: str) -> str:

@@ -23,6 +23,7 @@ FILES = (
     "timings.parquet",
     "failures.csv",
     "guard.csv",
+    "undefined.csv",
     "summary.json",
     "report.html",
 )
@@ -143,6 +144,11 @@ class RunDirectory:
     def failures(self) -> Path:
         """Clients that could not finish a round, and why, ``failures.csv``."""
         return self.path / "failures.csv"
+
+    @property
+    def undefined(self) -> Path:
+        """Whose data do not define which metrics, and why, ``undefined.csv``; it is there if anybody's do not."""
+        return self.path / "undefined.csv"
 
     @property
     def summary(self) -> Path:

@@ -11,9 +11,10 @@ import pyarrow
 from numpy.typing import ArrayLike, NDArray
 
 from coterie.errors import CoterieError
+from coterie.evaluation.catalogue import may_be_undefined
 from coterie.evaluation.metrics import macro, weighted
 from coterie.evaluation.summary import NOT_OF_THE_RUN
-from coterie.evaluation.tables import CLIENTS, FAILURES, HISTORY, TIMINGS, Tables
+from coterie.evaluation.tables import CLIENTS, FAILURES, HISTORY, TIMINGS, UNDEFINED, Tables
 from coterie.runs.atomic import atomic_path
 from coterie.runs.directory import RunDirectory
 
@@ -70,6 +71,7 @@ class History:
         self._history: list[Row] = []
         self._timings: list[Row] = []
         self._failures: list[Row] = []
+        self._undefined: dict[Row, str] = {}
 
     def add_clients(
         self,
@@ -118,6 +120,8 @@ class History:
         self._blocks[key] = _Block(roster, self._kept(roster, split, sizes), results)
         if phase == "evaluate" and split:  # bytes of an evaluation belong to no split, and the ledger sums them
             owners = sizes > 0  # a client without examples has no metric, whatever stands in its place
+            if not np.isfinite(results[owners]).any() and may_be_undefined(metric):
+                return  # the data of no client define it, so that it has no mean
             self.add(algorithm, variant, seed, round, split, metric, macro(results[owners]))
             by_size = weighted(results[owners], sizes[owners])
             self.add(algorithm, variant, seed, round, split, f"{metric}:weighted", by_size)
@@ -166,6 +170,15 @@ class History:
     def add_failure(self, algorithm: str, variant: str | None, seed: int, round: int, client: str, reason: str) -> None:
         """Add a client that could not finish a round, and why."""
         self._failures.append((algorithm, variant or "", int(seed), int(round), client, reason))
+
+    def add_undefined(
+        self, algorithm: str, variant: str | None, seed: int, split: str, metric: str, client: str, reason: str
+    ) -> None:
+        """Add that a client's data do not define a metric, and why; to say so again changes nothing.
+
+        It is no fact of any round, so that `cut` leaves it.
+        """
+        self._undefined[(algorithm, variant or "", int(seed), split, metric, client)] = reason
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -221,6 +234,7 @@ class History:
         self._blocks = dict(sorted(self._blocks.items(), key=lambda item: place.get(item[0][:3], last)))
         for rows in (self._history, self._timings, self._failures):
             rows.sort(key=lambda row: place.get(row[:3], last))
+        self._undefined = dict(sorted(self._undefined.items(), key=lambda item: place.get(item[0][:3], last)))
 
     def latest(
         self,
@@ -268,6 +282,7 @@ class History:
             kept._client_frame(),
             _frame(kept._timings, TIMINGS),
             _frame(kept._failures, FAILURES),
+            _frame([(*key, reason) for key, reason in kept._undefined.items()], UNDEFINED),
         )
 
     def _only(self, runs: set[tuple[str, str, int]]) -> "History":
@@ -276,6 +291,7 @@ class History:
         chosen._history = [row for row in self._history if row[:3] in runs]
         chosen._timings = [row for row in self._timings if row[:3] in runs]
         chosen._failures = [row for row in self._failures if row[:3] in runs]
+        chosen._undefined = {key: reason for key, reason in self._undefined.items() if key[:3] in runs}
         return chosen
 
     def write(self, run: RunDirectory) -> None:
@@ -295,7 +311,9 @@ class History:
         ):
             with atomic_path(path) as temporary:
                 frame.to_parquet(temporary, index=False, compression="zstd")
-        for frame, path in ((tables.history, run.history_csv), (tables.failures, run.failures)):
+        texts = [(tables.history, run.history_csv), (tables.failures, run.failures)]
+        texts += [(tables.undefined, run.undefined)] if len(tables.undefined) else []
+        for frame, path in texts:
             with atomic_path(path) as temporary:
                 frame.to_csv(temporary, index=False)
 
@@ -311,6 +329,7 @@ class History:
         history._history = list(_rows(run.history, HISTORY))
         history._timings = list(_rows(run.timings, TIMINGS))
         history._failures = list(_rows(run.failures, FAILURES))
+        history._undefined = {row[:-1]: row[-1] for row in _rows(run.undefined, UNDEFINED)}
         if run.clients.exists():
             history._read_clients(_read(run.clients, CLIENTS))
         return history

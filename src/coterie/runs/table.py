@@ -7,7 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from coterie.runs.columns import Row, columns, is_regression
+from coterie.evaluation.catalogue import metric_of, title_of
+from coterie.runs.columns import Row, columns, metric_of_rows
 from coterie.runs.sheet import Sheet, result_sheet
 
 PROTOCOLS = {
@@ -32,7 +33,7 @@ def result_table(rows: Sequence[Row], *, title: str | None = None) -> Table:
 
     """
     notes = paragraphs(caption(rows))
-    return terminal(result_sheet(rows, columns(is_regression(rows)), title=title or "", notes=notes))
+    return terminal(result_sheet(rows, columns(metric_of_rows(rows)), title=title or "", notes=notes))
 
 
 def terminal(sheet: Sheet) -> Table:
@@ -62,18 +63,54 @@ def plain_table(title: str | None, caption: str | Text) -> Table:
 
 def caption(rows: Sequence[Row]) -> list[str]:
     """Return what stands below a table of results: the protocol, what deviations are over, and which clients failed."""
-    regression = is_regression(rows)
-    metric = "error" if regression else "accuracy"
+    metric = metric_of_rows(rows)
     seeds = max((len(row.get("seeds") or ()) for row in rows), default=0)
     over = f"{seeds} seeds" if seeds != 1 else "1 seed"
-    means = f"{'MAE' if regression else 'Accuracy'}: mean over clients"
-    lines = [PROTOCOLS[report].format(metric=metric) for report in dict.fromkeys(row["report"] for row in rows)]
+    means = f"{title_of(metric)}: mean over clients"
+    lines = protocols(rows)
     lines.append(f"{means} ± deviation over {over}." if seeds > 1 else f"{means}, {over}.")
-    if not regression:
+    if metric_of(metric).is_share:
         lines.append("Gain over training alone: mean ± deviation over clients.")
     lines.append("PTR: share of clients no worse off than alone.")
     lines += [f"{row['label']}: {_listed(row['failed_clients'])} failed." for row in rows if row.get("failed_clients")]
+    lines += without(rows)
     return lines + ([_targets(rows, target) for target in rows[0].get("rounds_to_target") or ()] if rows else [])
+
+
+def protocols(rows: Sequence[Row]) -> list[str]:
+    """Say which round of each system is reported."""
+    metric = metric_of_rows(rows)
+    word = {"accuracy": "accuracy", "mae": "error"}.get(metric, title_of(metric))
+    return [PROTOCOLS[report].format(metric=word) for report in dict.fromkeys(row["report"] for row in rows)]
+
+
+def without(rows: Sequence[Row]) -> list[str]:
+    """Name the clients that a mean leaves out because their data, or their results, do not define the metric.
+
+    What holds for all systems is said once, and metrics that lack the same clients are named together.
+    """
+    found: dict[str, dict[tuple[tuple[str, str], ...], list[str]]] = {}  # system, clients with reasons, metrics
+    told = [row.get("undefined") or {} for row in rows]
+    for row, undefined in zip(rows, told, strict=True):
+        common = bool(told) and all(undefined == other for other in told)
+        for metric, clients in undefined.items():
+            system = "" if common else f"{row['label']}, "
+            metrics = found.setdefault(system, {}).setdefault(tuple(clients.items()), [])
+            if metric not in metrics:
+                metrics.append(metric)
+    return [
+        f"{system}{', '.join(metrics)}: without {_excused(clients)}."
+        for system, those in found.items()
+        for clients, metrics in those.items()
+    ]
+
+
+def _excused(clients: Sequence[tuple[str, str]]) -> str:
+    """Name clients, those with one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in clients:
+        by_reason.setdefault(reason, []).append(name)
+    return "; ".join(f"{_listed(names)} ({reason})" for reason, names in by_reason.items())
 
 
 def _targets(rows: Sequence[Row], target: str) -> str:

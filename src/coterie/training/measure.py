@@ -20,6 +20,8 @@ from coterie.training.losses import Objective
 # float entries of one batch of inputs: large enough for matrix products, small enough for the caches
 BATCH_BUDGET = 4_000_000
 Statistic = Callable[[Tensor, Tensor], Tensor]
+Observe = Callable[[Tensor, Tensor], None]
+"""Is shown the outputs ``(m, ...)`` of the examples at places ``(m,)``, counted from the first of the data."""
 
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -33,14 +35,20 @@ def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def means(stack: Stack, models: Models, data: ClientData, statistics: Mapping[str, Statistic]) -> dict[str, Tensor]:
+def means(
+    stack: Stack,
+    models: Models,
+    data: ClientData,
+    statistics: Mapping[str, Statistic],
+    observe: Observe | None = None,
+) -> dict[str, Tensor]:
     """The mean of each statistic over each client's examples, ``(k,)`` float64; NaN for a client without.
 
     ``models: (k,)``, one row for each client of ``data``, in evaluation mode. Clients that share one stored
-    row are evaluated as one long batch.
+    row are evaluated as one long batch. ``observe`` is shown the outputs of all examples, each once.
     """
     if models.common:
-        return _means_of_common(stack, models, data, statistics)
+        return _means_of_common(stack, models, data, statistics, observe)
     counts, starts = _counts(data)
     plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device)
     order = torch.from_numpy(plan.order).to(models.device)
@@ -54,6 +62,9 @@ def means(stack: Stack, models: Models, data: ClientData, statistics: Mapping[st
         for name, statistic in statistics.items():
             values = statistic(outputs, targets).double().where(batch.weights > 0, 0.0)
             sums[name][: batch.active] += values.sum(1)
+        if observe is not None:
+            real = batch.weights > 0
+            observe(batch.positions[real] - data.offsets[0], outputs[real])
     back = order.argsort()
     n = data.n.to(models.device)
     return {name: total[back] / n for name, total in sums.items()}
@@ -75,7 +86,7 @@ def per_example(stack: Stack, models: Models, data: ClientData, statistic: Stati
 
 
 def _means_of_common(
-    stack: Stack, models: Models, data: ClientData, statistics: Mapping[str, Statistic]
+    stack: Stack, models: Models, data: ClientData, statistics: Mapping[str, Statistic], observe: Observe | None
 ) -> dict[str, Tensor]:
     one = {name: tensor[:1] for name, tensor in models.tensors.items()}
     first, total = int(data.offsets[0]), data.total
@@ -87,6 +98,8 @@ def _means_of_common(
         outputs = stack.forward(one, inputs)
         for name, statistic in statistics.items():
             collected[name].append(statistic(outputs, targets)[0].double())
+        if observe is not None:
+            observe(positions - first, outputs[0])
     owners = data.owners()
     result = {}
     for name, parts in collected.items():

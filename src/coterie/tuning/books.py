@@ -11,6 +11,7 @@ import pandas as pd
 
 from coterie.config import Config, parse_config
 from coterie.errors import CoterieError
+from coterie.evaluation import metric_of
 from coterie.runs import RunDirectory
 from coterie.runs.atomic import atomic_path, write_json, write_text
 from coterie.tuning.trial import Trial
@@ -87,7 +88,7 @@ class Books:
 def rows(trials: Sequence[Trial], metric: str, seeds: list[int]) -> list[dict[str, Any]]:
     """One row a finished trial, in the order of the trials: number and method, its setting, what it reached.
 
-    ``validation_accuracy`` or ``validation_mae`` is the mean over clients and seeds, ``std`` the standard deviation
+    ``validation_<metric>`` is the mean over clients and seeds, ``std`` the standard deviation
     over seeds, ``rounds`` the best rounds in the order of the seeds.
     """
     keys = list(dict.fromkeys(key for trial in trials for key in trial.values))
@@ -97,7 +98,7 @@ def rows(trials: Sequence[Trial], metric: str, seeds: list[int]) -> list[dict[st
         numbers[trial.method] = number = numbers.get(trial.method, -1) + 1
         if not trial.finished(seeds):
             continue
-        sign = 1 if metric == "accuracy" else -1
+        sign = 1 if metric_of(metric).larger_is_better else -1
         found.append(
             {
                 "method": trial.method,

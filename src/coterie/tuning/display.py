@@ -24,7 +24,7 @@ class Progressing:
     total : int
         Trials of all methods together.
     metric : str
-        ``accuracy`` or ``mae``.
+        By which is chosen.
     console : Console or None
         Where to; None shows nothing.
     """

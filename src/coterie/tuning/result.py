@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.config import Config
+from coterie.evaluation import metric_of
 
 SHOWN = 20
 """So many of the best trials of each method stand in the printed table."""
@@ -27,7 +28,7 @@ class Tuned:
     rows : list of dict
         One row a trial, as in ``trials.csv``.
     metric : str
-        The column that was searched by, ``validation_accuracy`` (larger is better) or ``validation_mae`` (smaller).
+        The column that was searched by, ``validation_accuracy``, ``validation_mae`` or that of the chosen metric.
     best : dict
         The best setting by method, values by key; methods of which every trial failed are missing.
     config : Config
@@ -46,7 +47,7 @@ class Tuned:
     def ranked(self) -> list[dict[str, Any]]:
         """The rows by method, the best first, failed ones last; equal ones in the order of the trials."""
         order = {method: i for i, method in enumerate(dict.fromkeys(row["method"] for row in self.rows))}
-        sign = 1 if self.metric == "validation_mae" else -1
+        sign = -1 if metric_of(self.metric.removeprefix("validation_")).larger_is_better else 1
 
         def place(row: dict[str, Any]) -> tuple[int, bool, float]:
             value = row[self.metric]

@@ -16,11 +16,12 @@ from coterie.config import AlgorithmEntry, Config, TuneConfig, parse_config
 from coterie.contract import algorithm_class
 from coterie.engines import Alone, Member, Shared, Simulation
 from coterie.errors import CoterieError, Interrupted
+from coterie.evaluation import main_metric
 from coterie.experiment import Experiment, read_config
 from coterie.experiment.display import busy
 from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job, plan
-from coterie.experiment.setting import check_model, check_roster, engine_settings
+from coterie.experiment.setting import check_metric, check_model, check_roster, engine_settings
 from coterie.federation import ClientData, Federation
 from coterie.runs import RunDirectory, locked
 from coterie.tuning.books import Books, rows
@@ -168,7 +169,7 @@ class _Tuner:
         self._data: dict[int, Federation] = {}
 
     def check(self) -> str:
-        """Find what is wrong with the data or the model; returns the metric, ``accuracy`` or ``mae``.
+        """Find what is wrong with the data or the model; returns the metric to choose by.
 
         Raises
         ------
@@ -177,9 +178,10 @@ class _Tuner:
         """
         with busy(self.console, "Dividing the data"):
             federation = self._federation(self.seeds[0])
+        check_metric(self.experiment.config, federation)
         check_roster(self.experiment.config, federation)
         check_model(self.experiment.model, federation)
-        return "accuracy" if federation.task == "classification" else "mae"
+        return main_metric(federation.task, self.experiment.config.metric)
 
     def run(self, books: Books) -> Tuned:
         """Try what is left to try, then write the best setting.

@@ -26,7 +26,18 @@ from coterie.reports.figures.style import Look
 from coterie.reports.opened import OpenedRun
 from coterie.reports.series import curves, gains
 
-METRICS = {"mae": "mean absolute error", "mse": "mean squared error"}
+METRICS = {
+    "mae": "mean absolute error",
+    "mse": "mean squared error",
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "f1": "F1",
+    "balanced_accuracy": "balanced accuracy",
+    "brier": "Brier score",
+    "calibration": "calibration error",
+    "rmse": "root mean squared error",
+    "r2": "R²",
+}
 """Metrics that have another name for readers."""
 
 
@@ -63,7 +74,7 @@ def _gain(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     by_value = choice.order in (None, "value")
     rows, _ = _gains(runs, choice)
     rows = rows if by_value else _in_order(rows, "gain", runs, choice.order)
-    return draw_gain(rows, choice.width, points=runs[0].larger_is_better, by_value=by_value)
+    return draw_gain(rows, choice.width, points=runs[0].in_points, by_value=by_value)
 
 
 def _accuracy(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
@@ -92,7 +103,7 @@ def _scatter(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
         choice = replace(choice, seed=first)
     rows, looks = _gains(runs, choice)
     points = pd.DataFrame({"label": rows["label"], "x": rows["client"].map(facts), "y": rows["gain"]})
-    ylabel = "gain over LOCAL (points)" if run.larger_is_better else "error saved against LOCAL"
+    ylabel = "gain over LOCAL (points)" if run.in_points else "error saved against LOCAL"
     return draw_scatter(points, looks, FACTS.get(choice.against, choice.against), ylabel, choice.width)
 
 

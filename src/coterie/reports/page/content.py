@@ -40,6 +40,7 @@ def content(run: OpenedRun) -> dict[str, Any]:
             "task": run.about.task,
             "metric": run.metric,
             "larger_is_better": run.larger_is_better,
+            "in_points": run.in_points,
             "report": run.about.report,
             "rounds": run.about.rounds,
             "seeds": list(run.about.seeds),

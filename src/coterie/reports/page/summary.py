@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.runs.columns import UNDEFINED, columns, is_regression
+from coterie.runs.columns import UNDEFINED, columns, metric_of_rows
 from coterie.runs.table import caption
 
 Row = Mapping[str, Any]
@@ -23,13 +23,13 @@ class Cell:
 
 def summary_heads(rows: Sequence[Row]) -> list[str]:
     """The headers of the summary, that of the systems first."""
-    return ["System", *(column.header.replace("\n", " ") for column in columns(is_regression(rows)))]
+    return ["System", *(column.header.replace("\n", " ") for column in columns(metric_of_rows(rows)))]
 
 
 def summary_cells(rows: Sequence[Row]) -> list[list[Cell]]:
     """The cells of the summary, line by line, the system's name first."""
     table = [[Cell(str(row["label"]))] for row in rows]
-    for column in columns(is_regression(rows)):
+    for column in columns(metric_of_rows(rows)):
         for line, row, mark in zip(table, rows, column.marks(rows), strict=True):
             value = column.number(row)
             line.append(Cell(column.show(row), "" if value is None else repr(value), mark == "best"))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from coterie.evaluation import RunKey, macro
+from coterie.evaluation import RunKey, gain_scale, macro, metric_of, title_of
 from coterie.evaluation.reported import of_whoever_came
 from coterie.evaluation.tables import RUN
 from coterie.reports.opened import OpenedRun
@@ -170,7 +170,7 @@ class Snapshot:
         The experiment's name.
     directory : Path
     metric : str
-        ``accuracy`` or ``mae``.
+        In which results are reported.
     larger_is_better : bool
     rounds : int
         How many each run shall have.
@@ -253,7 +253,9 @@ class Snapshot:
             "condition": self.condition,
             "sentence": self.sentence,
             "metric": self.metric,
+            "title": title_of(self.metric),
             "larger_is_better": self.larger_is_better,
+            "in_points": metric_of(self.metric).is_share,
             "rounds": self.rounds,
             "seconds_since_write": self.age,
             "seconds_left": self.seconds_left,
@@ -366,7 +368,7 @@ def _results(run: OpenedRun) -> dict[RunKey, tuple[int, float | None, float | No
         gain = None
         if alone is not None and key[:2] != run.about.reference and int(alone["round"].min()) <= round:
             difference = macro(own - _at(alone, round)[1].reindex(own.index))
-            gain = _defined(100 * difference if run.larger_is_better else -difference)
+            gain = _defined(gain_scale(run.metric) * difference)
         found[key] = (round, _defined(macro(own)), gain)
     return found
 

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from coterie.evaluation import metric_of, title_of
 from coterie.reports.watching.snapshot import Curve, Failed, Line, Snapshot, State
 from coterie.reports.watching.watcher import Watcher
 from coterie.reports.words import counted, duration, listed
@@ -105,14 +106,15 @@ def _chosen(lines: Sequence[Line], room: int) -> list[Line]:
 def _table(seen: Snapshot, lines: Sequence[Line]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("System", min_width=10)  # the only one that gives way where the terminal is narrow
-    points = "\n(points)" if seen.larger_is_better else ""
-    rest = ("Over", "Round", "MAE" if seen.metric == "mae" else "Accuracy", f"Gain{points}", "Pace", "Left")
+    in_points = metric_of(seen.metric).is_share
+    points = "\n(points)" if in_points else ""
+    rest = ("Over", "Round", title_of(seen.metric), f"Gain{points}", "Pace", "Left")
     for heading in rest:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Curve", no_wrap=True)
     values = [value for line in seen.lines for value in line.curve.mean if value is not None]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    number, signed = ("{:.3f}", "{:+.1f}") if seen.larger_is_better else ("{:.4g}", "{:+.4f}")
+    number, signed = ("{:.3f}", "{:+.1f}") if in_points else ("{:.4g}", "{:+.4f}")
     for line in lines:
         table.add_row(
             Text(_clean(line.label), COLOURS[line.state], no_wrap=True, overflow="ellipsis"),

@@ -27,12 +27,12 @@ function pace(seconds) {
 
 function result(value) {
   if (value === null) return UNKNOWN;
-  return state.larger_is_better ? value.toFixed(3) : value.toPrecision(4);
+  return state.in_points ? value.toFixed(3) : value.toPrecision(4);
 }
 
 function gain(value) {
   if (value === null) return UNKNOWN;
-  return (value < 0 ? "−" : "+") + Math.abs(value).toFixed(state.larger_is_better ? 1 : 4);
+  return (value < 0 ? "−" : "+") + Math.abs(value).toFixed(state.in_points ? 1 : 4);
 }
 
 function cell(tag, content, style) {
@@ -99,10 +99,10 @@ function draw() {
     mode: system.curve.round.length > 1 ? "lines" : "markers",
     line: { color: look(place).colour, dash: look(place).dash[0], width: 2 },
     marker: { color: look(place).colour },
-    hovertemplate: `%{y:${state.larger_is_better ? ".3f" : ".4g"}} in round %{x}<extra>${plain(system.label)}</extra>`,
+    hovertemplate: `%{y:${state.in_points ? ".3f" : ".4g"}} in round %{x}<extra>${plain(system.label)}</extra>`,
   }));
   const axis = { gridcolor: line, zeroline: false, linecolor: line, automargin: true };
-  const metric = state.metric === "mae" ? "MAE" : "accuracy";
+  const metric = state.metric === "accuracy" ? "accuracy" : state.title;
   Plotly.react("curve", traces, {
     margin: { l: 40, r: 12, t: 8, b: 40 },
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -116,7 +116,7 @@ function draw() {
 }
 
 function tables() {
-  const metric = state.metric === "mae" ? "MAE" : "Accuracy";
+  const metric = state.title;
   const headings = [["Round"], [metric], ["Gain"], ["Pace"], ["Left"]];
   const numbers = (one) => [
     [`${one.round}/${state.rounds}`], [result(one.value)], [gain(one.gain)], [pace(one.seconds_per_round)],
@@ -140,7 +140,7 @@ function tables() {
       [String(one.times)], [one.reason, "name text"],
     ]));
   byId("meaning").textContent = "Mean over clients and seeds at the last evaluated round; gain over training alone"
-    + (state.larger_is_better ? ", in percentage points." : ", error saved.");
+    + (state.in_points ? ", in percentage points." : ", error saved.");
 }
 
 function show() {

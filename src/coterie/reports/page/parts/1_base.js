@@ -2,7 +2,7 @@
 const page = JSON.parse(document.getElementById("data").textContent);
 const names = page.clients.names;
 const byId = (id) => document.getElementById(id);
-const accuracy = page.about.larger_is_better;
+const accuracy = page.about.in_points;
 const palette = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a0522d", "#8a6fdf"];
 const dashes = ["solid", "dash", "dot", "dashdot"];
 const others = page.labels.filter((label) => label !== page.about.reference);
