@@ -5,7 +5,7 @@ from coterie.runs.directory import RunDirectory, system_folder
 from coterie.runs.environment import environment
 from coterie.runs.history import History, Measured
 from coterie.runs.lock import held, locked
-from coterie.runs.models import load_model, save_models
+from coterie.runs.models import StoredModel, client_file, load_model, read_model, save_models, stored_clients
 from coterie.runs.newcomers import NewcomersDirectory
 from coterie.runs.newcomers_table import newcomers_table
 from coterie.runs.record import Record
@@ -19,14 +19,18 @@ __all__ = [
     "NewcomersDirectory",
     "Record",
     "RunDirectory",
+    "StoredModel",
+    "client_file",
     "environment",
     "held",
     "load_model",
     "load_relations",
     "locked",
     "newcomers_table",
+    "read_model",
     "result_table",
     "save_models",
     "save_relations",
+    "stored_clients",
     "system_folder",
 ]

@@ -25,7 +25,7 @@ FILES = (
     "summary.json",
     "report.html",
 )
-FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures")
+FOLDERS = ("models", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures", "exports")
 
 ADAPTED = "adapted"
 """What `coterie adapt` puts into a run directory lies in ``adapted-<n>``."""
@@ -175,6 +175,11 @@ class RunDirectory:
     def figures(self) -> Path:
         """What `coterie plot` has drawn, ``figures/``."""
         return self.path / "figures"
+
+    @property
+    def exports(self) -> Path:
+        """What `coterie export` has written, ``exports/<algorithm>-<variant>-seed<k>-<client>/``."""
+        return self.path / "exports"
 
     def server(self, algorithm: str, variant: str | None, seed: int) -> Path:
         """Return the file ``servers/<algorithm>-<variant>/seed<k>.pt``: what newcomers will need."""
