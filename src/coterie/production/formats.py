@@ -96,7 +96,12 @@ class Writing:
             if importlib.util.find_spec(library) is None:
                 raise Missing(f"Writing ONNX needs {library}, which is not installed: {INSTALL}.")
         program = torch.onnx.export(
-            self._program, dynamo=True, verbose=False, input_names=["inputs"], output_names=[self.output]
+            self._program,
+            dynamo=True,
+            verbose=False,
+            input_names=["inputs"],
+            output_names=[self.output],
+            dynamic_shapes={"inputs": {0: "batch"}},
         )
         assert program is not None
         program.save(str(path))
