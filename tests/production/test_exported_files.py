@@ -49,7 +49,7 @@ def test_pictures_of_bytes_are_scaled_and_normalised_inside(tmp_path: Path) -> N
 
 
 def test_sequences_through_a_gru(tmp_path: Path) -> None:
-    series = torch.randn(8, 3, 2, generator=torch.Generator().manual_seed(1))
+    series = torch.randn(8, 2, 3, generator=torch.Generator().manual_seed(1))
     spec = ModelSpec("gru", {"hidden": 4})
     federation = federation_of(series, 2, task="regression")
     run, models = store(tmp_path / "run", federation, spec)

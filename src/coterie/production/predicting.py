@@ -10,7 +10,7 @@ import torch
 
 from coterie.errors import CoterieError
 from coterie.production.building import build, check_facts
-from coterie.production.choice import choose, known
+from coterie.production.choice import choose
 from coterie.production.data import read
 from coterie.production.formats import Run, open_export
 from coterie.production.preprocessing import FILE, Preprocessing, schema_of
@@ -75,8 +75,8 @@ def _model(directory: Path, client: str | None, algorithm: str | None, seed: int
     """What answers, and what it takes: of an export, or of a run."""
     if (directory / FILE).is_file():
         preprocessing = Preprocessing.read(directory)
-        if client is not None:
-            known(client, [preprocessing.client], f"client in {directory}")
+        if client not in (None, preprocessing.client):
+            raise CoterieError(f"{directory} is the model of {preprocessing.client}, not of {client}.")
         return open_export(directory), preprocessing
     if client is None:
         raise CoterieError(f"{directory} may hold many models: name a --client.")
