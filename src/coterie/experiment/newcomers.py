@@ -73,9 +73,17 @@ def training_of(config: Config, job: Job) -> TrainingSettings:
 
 
 def take_in(
-    experiment: Experiment, job: Job, trained: Trained, newcomers: Federation, directory: NewcomersDirectory
+    experiment: Experiment,
+    job: Job,
+    trained: Trained,
+    newcomers: Federation,
+    directory: NewcomersDirectory,
+    *,
+    measured: bool = True,
 ) -> None:
     """Let the newcomers join what a job has trained; their table, their models and remarks go into ``directory``.
+
+    Their table is empty where nothing can be ``measured``, for want of targets.
 
     Raises
     ------
@@ -98,7 +106,8 @@ def take_in(
             remarks.append(f"newcomers {kind}: the method has no model for them")
             continue
         remarks += [f"newcomer {failure.client} {kind}: {failure.reason}" for failure in admitted.failures]
-        frames.append(pd.DataFrame(_rows(job, newcomers, labelled, admitted), columns=list(NEWCOMERS)))
+        if measured:
+            frames.append(pd.DataFrame(_rows(job, newcomers, labelled, admitted), columns=list(NEWCOMERS)))
         if experiment.config.save_models:
             facts = handed_over(newcomers, experiment.model, admitted.predictor, admitted.names)
             directory.save_models(

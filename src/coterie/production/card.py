@@ -50,7 +50,8 @@ def card(chosen: Chosen, preprocessing: Preprocessing, module: Served, formats: 
 def _summary(chosen: Chosen, preprocessing: Preprocessing, module: Served) -> str:
     facts = chosen.facts
     what = "the class" if preprocessing.task == "classification" else "the value"
-    target = f" of `{preprocessing.target}`" if preprocessing.target else ""
+    named = [preprocessing.target] if isinstance(preprocessing.target, str) else preprocessing.target or []
+    target = f" of {', '.join(f'`{name}`' for name in named)}" if named else ""
     kind = f"mixture of {len(facts['mixture']['weights'])} models" if is_mixture(module) else "model"
     sizes = facts.get("examples", {})
     rows = {

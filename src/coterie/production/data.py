@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.errors import CoterieError, CoterieWarning
+from coterie.errors import CoterieError
 from coterie.federation.datasets.images import read_images
-from coterie.federation.frames import Mask, numbers, read_frame, texts
-from coterie.federation.schema import Feature
+from coterie.federation.frames import read_frame
+from coterie.federation.raw_table import TABLES, is_table, numbering, raw_columns
 from coterie.production.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Column = NDArray[np.float64]
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"})
-TABLES = (".csv", ".csv.gz", ".parquet")
-MANY = 5
-"""So many unseen values of a category are named."""
+FEW = 5
+"""So many columns are named."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +54,8 @@ def read(data: Any, preprocessing: Preprocessing) -> Batch:
     path = Path(data)
     if path.is_dir():
         return _of_pictures(path, preprocessing)
-    if path.name.lower().endswith(TABLES):
-        parquet = path.suffix == ".parquet"
-        table = read_frame(path)
-        return _numbered(_of_table(table, preprocessing, str(path), *(("row", 1) if parquet else ("line", 2))))
+    if is_table(path):
+        return _numbered(_of_table(read_frame(path), preprocessing, str(path), *numbering(path)))
     if path.suffix == ".npz":
         return _numbered(_of_array(_archive(path), preprocessing, str(path)))
     raise CoterieError(
@@ -73,9 +67,6 @@ def _numbered(inputs: Tensor) -> Batch:
     return Batch(inputs, "row", range(1, len(inputs) + 1))
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
 def _of_table(table: pd.DataFrame, preprocessing: Preprocessing, where: str, unit: str, first: int) -> Tensor:
     features = preprocessing.features
     if features is None:
@@ -83,70 +74,7 @@ def _of_table(table: pd.DataFrame, preprocessing: Preprocessing, where: str, uni
         raise CoterieError(
             f"{where} is a table, but the model of {preprocessing.client} takes arrays of shape {shape}."
         )
-    wrong = list(_missing(table, features, where))
-    columns = []
-    for feature in features:
-        if feature.name in table.columns:
-            values, sentences = _column(table[feature.name], feature, f"{where}, {unit}", first)
-            columns.append(values)
-            wrong += sentences
-    if wrong:
-        raise CoterieError("\n".join(wrong))
-    return torch.from_numpy(np.stack(columns, axis=1).astype(np.float64))
-
-
-def _missing(table: pd.DataFrame, features: Sequence[Feature], where: str) -> Iterator[str]:
-    spare = [str(name) for name in table.columns if name not in {feature.name for feature in features}]
-    for feature in features:
-        if feature.name not in table.columns:
-            near = difflib.get_close_matches(feature.name, spare, n=1)
-            hint = f"is it the one called {near[0]!r}?" if near else "the model needs it."
-            yield f"{where} has no column {feature.name!r}: {hint}"
-
-
-def _column(column: pd.Series[Any], feature: Feature, where: str, first: int) -> tuple[Column, list[str]]:
-    """A raw column as the model takes it, ``(n,)``, and what is wrong with it; ``first`` numbers its first row."""
-    wrong = []
-    cells = numbers(column) if feature.kind == "number" else texts(column)
-    if cells.missing.any() and not feature.missing:
-        more = _more(cells.missing)
-        wrong.append(
-            f"{where} {_row(cells.missing, first)}: {feature.name!r} is missing{more}, and the model was trained "
-            "without gaps there: fill it in."
-        )
-    if cells.wrong.any():
-        bad = column.iloc[int(cells.wrong.argmax())]
-        more = _more(cells.wrong)
-        wrong.append(
-            f"{where} {_row(cells.wrong, first)}: {feature.name!r} should be a number, not {str(bad)!r}{more}."
-        )
-    if feature.kind == "number":
-        return cells.values, wrong
-    places = {value: float(place) for place, value in enumerate(feature.values)}
-    values = np.array([places.get(value, -1.0) for value in cells.values], dtype=np.float64)
-    unseen: Mask = (values < 0) & ~cells.missing
-    if unseen.any():
-        found = sorted({str(value) for value in cells.values[unseen]})
-        listed = ", ".join(found[:MANY]) + (", ..." if len(found) > MANY else "")
-        warnings.warn(
-            f"{where} {_row(unseen, first)}: {feature.name!r} is {listed}{_more(unseen)}, which the model has never "
-            "seen: it counts as none of its values.",
-            CoterieWarning,
-            stacklevel=2,
-        )
-    return np.where(cells.missing, np.nan, values), wrong
-
-
-def _row(bad: Mask, first: int) -> int:
-    return int(bad.argmax()) + first
-
-
-def _more(bad: Mask) -> str:
-    count = int(bad.sum()) - 1
-    return f" (and in {count} more rows)" if count > 1 else " (and in one more row)" if count else ""
-
-
-# --- arrays and pictures ---------------------------------------------------------------------------------------------
+    return torch.from_numpy(raw_columns(table, features, where, unit, first))
 
 
 def _archive(path: Path) -> NDArray[Any]:
@@ -165,7 +93,7 @@ def _archive(path: Path) -> NDArray[Any]:
 
 def _of_array(values: NDArray[Any], preprocessing: Preprocessing, where: str) -> Tensor:
     if preprocessing.features is not None:
-        names = ", ".join(feature.name for feature in preprocessing.features[:MANY])
+        names = ", ".join(feature.name for feature in preprocessing.features[:FEW])
         raise CoterieError(f"{where}: the model of {preprocessing.client} takes a table with columns {names}, ...")
     if values.shape[1:] != preprocessing.shape or values.ndim == 0:
         raise CoterieError(f"{where} has the shape {values.shape} where (n, {_shape(preprocessing)}) is expected.")

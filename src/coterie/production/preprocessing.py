@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from coterie.errors import CoterieError
 from coterie.federation.schema import Feature, Schema
 from coterie.production.choice import Chosen
+from coterie.runs.schemas import Schemas
 
 FILE = "preprocessing.json"
 FORMAT = 1
@@ -38,8 +39,8 @@ class Preprocessing:
         Then ``(x - mean) / std``, one a channel; empty where nothing is normalised.
     features : tuple of Feature, optional
         The columns of a table.
-    target : str, optional
-        The column that is predicted.
+    target : str or list of str, optional
+        The column, or columns, that are predicted.
     client, system, label, seed, round : str, str, str, int, int or None
         Whose model, of which method, run and round.
     """
@@ -53,7 +54,7 @@ class Preprocessing:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     features: tuple[Feature, ...] | None
-    target: str | None
+    target: str | list[str] | None
     client: str
     system: str
     label: str
@@ -69,7 +70,7 @@ class Preprocessing:
         target = None if schema is None else schema.target
         count = int(facts["classes"])
         if not classification:
-            labels = (target or "value",) if count == 1 else tuple(f"value {i}" for i in range(count))
+            labels = _target_names(target, count)
         else:
             labels = tuple(map(str, range(count))) if schema is None else tuple(schema.label_names)
         round = facts.get("round")
@@ -118,31 +119,32 @@ class Preprocessing:
             raise CoterieError(f"{path} is missing or damaged: export the model again.") from error
 
 
+def _target_names(target: Any, count: int) -> tuple[str, ...]:
+    """The targets of a regression by name, where the table has names for all of them."""
+    names = tuple(target) if isinstance(target, list) else (target,)
+    if len(names) == count and all(isinstance(name, str) for name in names):
+        return names
+    return ("value",) if count == 1 else tuple(f"value {i}" for i in range(count))
+
+
 def schema_of(chosen: Chosen) -> Schema | None:
-    """The schema of the client's table, from ``schemas/seed<k>.json`` of the run; None where its data are no table.
+    """The schema of the client's table; None where its data are no table, or the run does not say.
+
+    Newcomers have theirs beside their models, members in the run directory.
 
     Raises
     ------
     CoterieError
-        The file is damaged, or does not fit the model.
+        A file is damaged, or does not fit the model.
     """
-    run = chosen.place.run
-    path = None if run is None else run.path / "schemas" / f"seed{chosen.seed}.json"
-    if path is None or not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        own = content["clients"].get(chosen.client) if "clients" in content else content["schema"]
-        schema = None if own is None else Schema.model_validate(own)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CoterieError(f"{path} is damaged ({type(error).__name__}): run the experiment again.") from error
-    if (
-        schema is not None
-        and schema.features is not None
-        and list(schema.input_shape) != chosen.facts["inputs"]["shape"]
-    ):
+    place = chosen.place
+    folders = [place.path, place.path.parent, *([] if place.run is None else [place.run.path])]
+    found = (Schemas.read(folder, chosen.seed).of(chosen.client) for folder in folders)
+    schema = next((schema for schema in found if schema is not None), None)
+    inputs = chosen.facts["inputs"]["shape"]
+    if schema is not None and schema.features is not None and list(schema.input_shape) != inputs:
         raise CoterieError(
-            f"{path} describes {schema.inputs} inputs, but the model of {chosen.client} takes "
-            f"{chosen.facts['inputs']['shape']}: they are of different runs."
+            f"schemas/seed{chosen.seed}.json of {place.path} describes {schema.inputs} inputs, but the model of "
+            f"{chosen.client} takes {inputs}: they are of different runs."
         )
     return schema
