@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coterie.errors import CoterieError, CoterieWarning
     from coterie.experiment import Adapted, Experiment, Interrupted, Result, adapt, resume, run
     from coterie.federation import ClientData, Federation, build_federation
+    from coterie.production import Exported, export, predict
     from coterie.reports import Comparison, compare
     from coterie.tuning import Tuned, resume_tuning, tune
 
@@ -27,6 +28,7 @@ __all__ = [
     "CoterieError",
     "CoterieWarning",
     "Experiment",
+    "Exported",
     "Federation",
     "Interrupted",
     "Result",
@@ -35,8 +37,10 @@ __all__ = [
     "available_algorithms",
     "build_federation",
     "compare",
+    "export",
     "load_config",
     "make_algorithm",
+    "predict",
     "register",
     "resume",
     "resume_tuning",
@@ -50,6 +54,7 @@ _HOMES = {
     "coterie.errors": ("CoterieError", "CoterieWarning"),
     "coterie.experiment": ("Adapted", "Experiment", "Interrupted", "Result", "adapt", "resume", "run"),
     "coterie.federation": ("ClientData", "Federation", "build_federation"),
+    "coterie.production": ("Exported", "export", "predict"),
     "coterie.reports": ("Comparison", "compare"),
     "coterie.tuning": ("Tuned", "resume_tuning", "tune"),
 }

@@ -131,7 +131,11 @@ def test_commands_exist(
         files = [word for word in arguments if word.startswith("benchmarks/")]
         assert all((ROOT / file).exists() for file in files)
         long = files or "--all" in arguments  # whole searches, and all questions to all methods, take their time
-        if arguments[0] in ("resume", "watch", "adapt", "report", "compare", "plot") or absent or long:
+        if (
+            arguments[0] in ("resume", "watch", "adapt", "export", "predict", "report", "compare", "plot")
+            or absent
+            or long
+        ):
             arguments = [arguments[0], "--help"]
         elif arguments[0] == "run" and "--dry-run" not in arguments:
             arguments.append("--dry-run")

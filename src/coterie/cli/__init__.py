@@ -16,6 +16,7 @@ from coterie.cli.comparing import compare
 from coterie.cli.deploying import deploy
 from coterie.cli.listings import algorithms, cite, datasets, presets
 from coterie.cli.plotting import plot
+from coterie.cli.production import export, predict
 from coterie.cli.reporting import report
 from coterie.cli.runs import adapt, resume, run
 from coterie.cli.shows import show
@@ -51,7 +52,8 @@ def root(
 
 
 _COMMANDS = (
-    run, resume, watch, adapt, tune, report, compare, plot, show, check, algorithms, cite, datasets, presets,
+    run, resume, watch, adapt, export, predict, tune, report, compare, plot, show, check, algorithms, cite, datasets,
+    presets,
 )  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)

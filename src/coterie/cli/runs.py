@@ -99,8 +99,9 @@ def adapt(
     newcomers: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CONFIG]",
-            help="A YAML file whose section federation describes the newcomers; default: those that RUN held out.",
+            metavar="[CONFIG|TABLE]",
+            help="A YAML file whose section federation describes the newcomers, or the table (.csv, .parquet) of one "
+            "new client; default: those that RUN held out.",
         ),
     ] = None,
     overrides: Annotated[
@@ -115,6 +116,7 @@ def adapt(
     algorithm: Annotated[
         list[str] | None, typer.Option("--algorithm", "-a", help="A method of RUN; repeatable; default: all.")
     ] = None,
+    client: Annotated[str | None, typer.Option(help="Of TABLE: the new client's name; default: the file's.")] = None,
     data_dir: DataDir = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A new folder; default: RUN/adapted-<n>.")
@@ -125,7 +127,8 @@ def adapt(
 ) -> None:
     """Let newcomers join a finished run: with labels they train on, without they predict with what they receive.
 
-    Newcomers are clients that RUN held out (its section newcomers), or those of another configuration.
+    Newcomers are clients that RUN held out (its section newcomers), those of another configuration, or the owner of a
+    table, who has no labels where it lacks the column of the target.
     """
     console = standard_output()
     with friendly(debug, data_dir):
@@ -135,6 +138,7 @@ def adapt(
             newcomers,
             overrides or [],
             algorithms=algorithm or [],
+            client=client,
             data_dir=data_dir,
             output=output,
             console=None if quiet or as_json else console,
@@ -142,7 +146,8 @@ def adapt(
         if as_json:
             print_json(result.rows)
             return
-        console.print(result.table())
+        if result.rows:
+            console.print(result.table())
         for remark in result.remarks:
             console.print(escape(remark), highlight=False, soft_wrap=True)
         console.print(f"Tables and models are in {escape(str(result.directory))}", highlight=False, soft_wrap=True)

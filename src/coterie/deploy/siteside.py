@@ -21,6 +21,7 @@ from coterie.engines.outpost import Order, Outpost
 from coterie.engines.sites import Sites, stack_for
 from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError
+from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import plan
 from coterie.experiment.setting import check_model, engine_settings, resolve_device
 from coterie.federation import Federation
@@ -155,7 +156,11 @@ class LocalSite:
         """Put the site's own model where others find it: ``models/`` beside the state."""
         algorithm, variant, seed = order.job
         place = RunDirectory(self.site.state.parent)
-        folder = save_models(place, algorithm, variant, seed, [self.site.client], predictor.models.tensors, round=round)
+        config = self._config(order)
+        federation = self.federation(_drawn(order.config, seed))
+        facts = handed_over(federation, ModelSpec(config.model.name, config.model.options), predictor, federation.names)
+        models = predictor.models.tensors
+        folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
         logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
 
 

@@ -38,7 +38,7 @@ class Admitted:
     ----------
     values : mapping of str to ndarray (epochs + 1, K)
         Test metrics on arrival and after each epoch; NaN for newcomers that failed.
-    names, models : tuple of str, Models
+    names, predictor : tuple of str, Predictor
         What those who did not fail predict with at the end, ``(a,)`` rows, or ``(a, c)`` candidates of a mixture.
     traffic : mapping of str to ndarray (K,)
         Bytes by direction and kind, such as ``down:model``.
@@ -48,9 +48,14 @@ class Admitted:
 
     values: Mapping[str, NDArray[np.float64]]
     names: tuple[str, ...]
-    models: Models
+    predictor: Predictor
     traffic: Mapping[str, NDArray[np.int64]]
     failures: tuple[Failure, ...]
+
+    @property
+    def models(self) -> Models:
+        """The models of the predictor."""
+        return self.predictor.models
 
 
 class Admission(Simulation):
@@ -116,7 +121,9 @@ class Admission(Simulation):
             raise CoterieError(f"every newcomer failed: {self._failures[0]}; lower newcomers.training.lr")
         whole = ~self._failed[here]
         names = self._named(here[whole])
-        return Admitted(values, names, final.models[whole], self._traffic(), tuple(self._failures))
+        weights = None if final.weights is None else final.weights[whole.to(final.weights.device)]
+        predictor = Predictor(final.models[whole], weights, final.combine)
+        return Admitted(values, names, predictor, self._traffic(), tuple(self._failures))
 
     def _curves(
         self, here: Tensor, received: Mapping[str, Any], epochs: int

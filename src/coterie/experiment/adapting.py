@@ -18,14 +18,18 @@ from coterie.errors import CoterieError
 from coterie.evaluation import summarise_newcomers
 from coterie.experiment.display import busy
 from coterie.experiment.experiment import Experiment
+from coterie.experiment.new_site import NewSite
 from coterie.experiment.newcomers import chosen, take_in
 from coterie.experiment.plan import REFERENCE, Job, Plan, System
 from coterie.experiment.runner import stored_config
 from coterie.federation import Federation, build_federation
+from coterie.federation.raw_table import is_table
+from coterie.federation.schema import Schema
 from coterie.runs import NewcomersDirectory, RunDirectory, newcomers_table
 from coterie.runs.atomic import write_text
 from coterie.runs.directory import ADAPTED
 from coterie.runs.record import Key
+from coterie.runs.schemas import Schemas
 from coterie.yamltext import write_yaml
 
 OWN_KEYS = ("newcomers", "device", "threads", "chunk", "executor", "save_models")
@@ -61,6 +65,7 @@ def adapt(
     overrides: Sequence[str] = (),
     *,
     algorithms: str | Sequence[str] = (),
+    client: str | None = None,
     data_dir: str | Path | None = None,
     output: str | Path | None = None,
     console: Console | None = None,
@@ -73,12 +78,15 @@ def adapt(
         The run directory.
     newcomers : path or mapping, optional
         A configuration whose section ``federation`` describes the newcomers; its section ``newcomers`` may name
-        some of the clients, and state what differs from the run's. Other sections are not read. Default: the clients
-        that the run held out.
+        some of the clients, and state what differs from the run's. Other sections are not read. Or the table of one
+        new client (``.csv``, ``.parquet``), which becomes inputs as the members' tables did; where it lacks the column
+        of the target, the client has no labels. Default: the clients that the run held out.
     overrides : sequence of str
         ``key=value`` as after ``-s``, such as ``newcomers.epochs=5`` or ``device=cuda``.
     algorithms : str or sequence of str
         Methods to adapt, by name or label; default all.
+    client : str, optional
+        What the owner of a table is called; default the file's name.
     data_dir : path, optional
         Where data files lie, as for `coterie.run`.
     output : path, optional
@@ -92,9 +100,10 @@ def adapt(
         The run is not finished or kept no server, the newcomers' data are of another kind, or wrong input.
     """
     directory = RunDirectory.open(run)
-    config = _configuration(directory, newcomers, overrides)
+    site = _site(directory, newcomers, client)
+    config = _configuration(directory, newcomers, overrides, site)
     experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
-    plan, arriving = experiment.plan, _Arriving(experiment, newcomers is not None)
+    plan, arriving = experiment.plan, _Arriving(experiment, newcomers is not None, site)
     wanted = [algorithms] if isinstance(algorithms, str) else algorithms
     jobs = [job for job in plan if job.system in _chosen(plan, wanted)]
     servers, remarks = _servers(directory, jobs, experiment.config.device)
@@ -103,11 +112,15 @@ def adapt(
         check_fit(servers[jobs[0].key], arriving.of(jobs[0].seed))
     folder = NewcomersDirectory(_new_folder(directory, output))
     tree = config.as_dict()
+    if site is not None:
+        tree = {"federation": {"table": site.path.name, "client": site.name}, "newcomers": tree["newcomers"]}
     write_text(folder.config, write_yaml({key: tree[key] for key in ("federation", "newcomers") if key in tree}))
+    measured = site is None or site.labelled(jobs[0].seed)
     for job in jobs:
         with busy(console, f"{job.system.label}, seed {job.seed}"):
             try:
-                take_in(experiment, job, servers[job.key], arriving.of(job.seed), folder)
+                take_in(experiment, job, servers[job.key], arriving.of(job.seed), folder, measured=measured)
+                arriving.note(folder.path, job.seed)
             except CoterieError as error:
                 remarks.append(f"{job.system.label}, seed {job.seed}: {error}")
     keys = [job.key for job in jobs]
@@ -119,29 +132,43 @@ def adapt(
         labels={system.key: system.label for system in plan.systems},
     )
     remarks += folder.remarks(keys)
-    if newcomers is not None and dict(stored_config(directory))["federation"]["source"] == config.federation.source:
+    if (
+        newcomers is not None
+        and site is None
+        and dict(stored_config(directory))["federation"]["source"] == config.federation.source
+    ):
         remarks.append(
             f"newcomers and members are drawn from {config.federation.source}: some test examples may have been "
             "trained on; for a fair test hold clients out"
         )
     folder.write_summary(rows, remarks)
-    if not rows:
+    if not rows and measured:
         raise CoterieError("; ".join(remarks))
     return Adapted(folder.path, rows, tuple(remarks))
 
 
 class _Arriving:
-    """The newcomers of a seed: those that the run held out, or those of the other configuration."""
+    """The newcomers of a seed: those that the run held out, of the other configuration, or a table's owner."""
 
-    def __init__(self, experiment: Experiment, from_elsewhere: bool) -> None:
-        self._experiment, self._from_elsewhere = experiment, from_elsewhere
+    def __init__(self, experiment: Experiment, from_elsewhere: bool, site: NewSite | None = None) -> None:
+        self._experiment, self._from_elsewhere, self._site = experiment, from_elsewhere, site
+        self._schema: Schema | None = None
         self._last: tuple[int, Federation] | None = None
 
     def of(self, seed: int) -> Federation:
         """The newcomers; a federation is not built twice in a row."""
         if self._last is None or self._last[0] != seed:
-            self._last = (seed, self._elsewhere(seed) if self._from_elsewhere else self._held_out(seed))
+            if self._site is not None:
+                found, self._schema = self._site.federation(seed)
+            else:
+                found = self._elsewhere(seed) if self._from_elsewhere else self._held_out(seed)
+            self._last = (seed, found)
         return self._last[1]
+
+    def note(self, folder: Path, seed: int) -> None:
+        """Write beside the models how the columns of a new site's table became inputs."""
+        if self._site is not None and self._schema is not None:
+            Schemas(own={self._site.name: self._schema}).write(folder, seed)
 
     def _held_out(self, seed: int) -> Federation:
         held_out = self._experiment.newcomers(seed)
@@ -177,7 +204,10 @@ def _servers(directory: RunDirectory, jobs: Sequence[Job], device: str) -> tuple
 
 
 def _configuration(
-    directory: RunDirectory, newcomers: str | Path | Mapping[str, Any] | Config | None, overrides: Sequence[str]
+    directory: RunDirectory,
+    newcomers: str | Path | Mapping[str, Any] | Config | None,
+    overrides: Sequence[str],
+    site: NewSite | None,
 ) -> Config:
     """The run's configuration with what may differ, and the newcomers' federation where one is given."""
     for text in overrides:
@@ -188,6 +218,13 @@ def _configuration(
             )
     tree = dict(stored_config(directory))
     own = dict(tree.get("newcomers") or {})
+    if site is not None:
+        labelled = site.labelled(tree["seeds"][0])
+        tree["newcomers"] = {**own, "clients": None, "labelled": labelled}
+        config = parse_config(tree, overrides, where=str(directory.config))
+        if not labelled and config.newcomers is not None and True in config.newcomers.ways:
+            raise CoterieError(f"newcomers.labelled: {site.path} has no labels: it lacks the column of the target.")
+        return config
     if newcomers is not None:
         theirs = newcomers if isinstance(newcomers, Config) else load_config(newcomers)
         stated = {} if theirs.newcomers is None else theirs.newcomers.model_dump(exclude_unset=True)
@@ -204,6 +241,18 @@ def _configuration(
             "newcomers.clients: the newcomers are those that the run held out; name a configuration for others."
         )
     return config
+
+
+def _site(
+    directory: RunDirectory, newcomers: str | Path | Mapping[str, Any] | Config | None, client: str | None
+) -> NewSite | None:
+    """The new site, where its table is given."""
+    if not isinstance(newcomers, str | Path) or not is_table(Path(newcomers)):
+        if client is not None:
+            raise CoterieError("--client names the owner of a table (.csv or .parquet), and none is given.")
+        return None
+    path = Path(newcomers)
+    return NewSite(directory, path, client or path.name.partition(".")[0])
 
 
 def _chosen(plan: Plan, names: Sequence[str]) -> list[System]:

@@ -13,6 +13,7 @@ from coterie.config import Config, NewcomersConfig
 from coterie.engines import Admission, Admitted, Trained
 from coterie.errors import CoterieError
 from coterie.evaluation.tables import NEWCOMERS
+from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import Job, settings
 from coterie.experiment.setting import engine_settings
 from coterie.federation import Federation
@@ -72,9 +73,17 @@ def training_of(config: Config, job: Job) -> TrainingSettings:
 
 
 def take_in(
-    experiment: Experiment, job: Job, trained: Trained, newcomers: Federation, directory: NewcomersDirectory
+    experiment: Experiment,
+    job: Job,
+    trained: Trained,
+    newcomers: Federation,
+    directory: NewcomersDirectory,
+    *,
+    measured: bool = True,
 ) -> None:
     """Let the newcomers join what a job has trained; their table, their models and remarks go into ``directory``.
+
+    Their table is empty where nothing can be ``measured``, for want of targets.
 
     Raises
     ------
@@ -97,9 +106,13 @@ def take_in(
             remarks.append(f"newcomers {kind}: the method has no model for them")
             continue
         remarks += [f"newcomer {failure.client} {kind}: {failure.reason}" for failure in admitted.failures]
-        frames.append(pd.DataFrame(_rows(job, newcomers, labelled, admitted), columns=list(NEWCOMERS)))
+        if measured:
+            frames.append(pd.DataFrame(_rows(job, newcomers, labelled, admitted), columns=list(NEWCOMERS)))
         if experiment.config.save_models:
-            directory.save_models(*job.key, labelled, admitted.names, admitted.models.tensors)
+            facts = handed_over(newcomers, experiment.model, admitted.predictor, admitted.names)
+            directory.save_models(
+                *job.key, labelled, admitted.names, admitted.models.tensors, round=trained.round, facts=facts
+            )
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(NEWCOMERS))
     directory.write(*job.key, table, remarks)
 

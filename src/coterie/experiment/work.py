@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coterie.engines import Alone, Company, Diverged, Engine, RoundReport, Simulation, SitesLost, Trained, checkpoint
 from coterie.errors import CoterieError
 from coterie.evaluation import Task
+from coterie.experiment.handover import handed_over
 from coterie.experiment.newcomers import take_in
 from coterie.experiment.plan import Job
 from coterie.runs import NewcomersDirectory, RunDirectory, save_losses, save_models, save_relations
@@ -137,8 +138,10 @@ def _carry_out(
         observer.gave_up(job, engine.round, str(error))
     engine.finish()
     if experiment.config.save_models:
-        models = engine.report_models().tensors
-        save_models(directory, *job.key, federation.names, models, round=engine.report_round)
+        predictor = engine.report_predictor()
+        handed = handed_over(federation, experiment.model, predictor, federation.names)
+        models = predictor.models.tensors
+        save_models(directory, *job.key, federation.names, models, round=engine.report_round, facts=handed)
     if experiment.config.save_losses and engine.federation.validation.total:
         save_losses(directory, *job.key, federation.names, federation.validation.n.numpy(), engine.report_losses())
     closing = Closing(engine.round, engine.report_round, engine.ledger.per_client())

@@ -7,7 +7,7 @@ from coterie.runs.guard import guard_sentences, load_guard, save_guard
 from coterie.runs.history import History, Measured
 from coterie.runs.lock import held, locked
 from coterie.runs.losses import Losses, load_losses, save_losses
-from coterie.runs.models import load_model, save_models
+from coterie.runs.models import StoredModel, client_file, load_model, read_model, save_models, stored_clients
 from coterie.runs.newcomers import NewcomersDirectory
 from coterie.runs.newcomers_table import newcomers_table
 from coterie.runs.record import Record
@@ -22,6 +22,8 @@ __all__ = [
     "NewcomersDirectory",
     "Record",
     "RunDirectory",
+    "StoredModel",
+    "client_file",
     "environment",
     "guard_sentences",
     "held",
@@ -31,10 +33,12 @@ __all__ = [
     "load_relations",
     "locked",
     "newcomers_table",
+    "read_model",
     "result_table",
     "save_guard",
     "save_losses",
     "save_models",
     "save_relations",
+    "stored_clients",
     "system_folder",
 ]

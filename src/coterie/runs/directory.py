@@ -29,6 +29,7 @@ FILES = (
 )
 FOLDERS = (
     "models", "schemas", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures", "losses", "guard",
+    "exports",
 )  # fmt: skip
 
 ADAPTED = "adapted"
@@ -215,6 +216,11 @@ class RunDirectory:
     def figures(self) -> Path:
         """What `coterie plot` has drawn, ``figures/``."""
         return self.path / "figures"
+
+    @property
+    def exports(self) -> Path:
+        """What `coterie export` has written, ``exports/<algorithm>-<variant>-seed<k>-<client>/``."""
+        return self.path / "exports"
 
     def server(self, algorithm: str, variant: str | None, seed: int) -> Path:
         """Return the file ``servers/<algorithm>-<variant>/seed<k>.pt``: what newcomers will need."""

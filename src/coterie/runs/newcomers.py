@@ -79,10 +79,13 @@ class NewcomersDirectory:
         labelled: bool,
         names: Sequence[str],
         rows: Mapping[str, Tensor],
+        *,
+        round: int | None = None,
+        facts: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Write what newcomers predict with to ``labelled/models/<system>/seed<k>/`` or ``unlabelled/models/...``."""
         folder = RunDirectory(self.path / ("labelled" if labelled else "unlabelled"))
-        save_models(folder, algorithm, variant, seed, names, rows)
+        save_models(folder, algorithm, variant, seed, names, rows, round=round, facts=facts)
 
     def write_summary(self, rows: Sequence[Mapping[str, Any]], remarks: Sequence[str] = ()) -> None:
         """Write ``summary.json`` in one step."""
