@@ -94,7 +94,7 @@ def adapt(
     directory = RunDirectory.open(run)
     config = _configuration(directory, newcomers, overrides)
     experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
-    plan, arriving = experiment.plan, _Arriving(experiment, newcomers is not None)
+    plan, arriving = experiment.plan, _Arriving(experiment, directory, newcomers is not None)
     wanted = [algorithms] if isinstance(algorithms, str) else algorithms
     jobs = [job for job in plan if job.system in _chosen(plan, wanted)]
     servers, remarks = _servers(directory, jobs, experiment.config.device)
@@ -132,8 +132,8 @@ def adapt(
 class _Arriving:
     """The newcomers of a seed: those that the run held out, or those of the other configuration."""
 
-    def __init__(self, experiment: Experiment, from_elsewhere: bool) -> None:
-        self._experiment, self._from_elsewhere = experiment, from_elsewhere
+    def __init__(self, experiment: Experiment, directory: RunDirectory, from_elsewhere: bool) -> None:
+        self._experiment, self._directory, self._from_elsewhere = experiment, directory, from_elsewhere
         self._last: tuple[int, Federation] | None = None
 
     def of(self, seed: int) -> Federation:
@@ -149,7 +149,8 @@ class _Arriving:
 
     def _elsewhere(self, seed: int) -> Federation:
         config = self._experiment.config
-        whole = build_federation(config.federation, seed=seed, data_dir=self._experiment.data_dir)
+        like = self._directory.read_schema(seed)
+        whole = build_federation(config.federation, seed=seed, data_dir=self._experiment.data_dir, like=like)
         if config.newcomers is None or config.newcomers.clients is None:
             return whole
         fixed = config.federation.seed

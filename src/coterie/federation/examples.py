@@ -18,6 +18,7 @@ from coterie.federation.sides import Sides
 
 if TYPE_CHECKING:
     from coterie.federation.partition.rule import Division
+    from coterie.federation.schema import Schema
 
 Rows = NDArray[np.int64]
 
@@ -38,7 +39,8 @@ class Examples:
         groups: natural groups by kind (``hospital``, ``year``): the name of its group for each of the N examples.
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
         sides: how the data themselves ask to be split; ``None`` leaves that to the draw.
-        prepare: gives the inputs once the rows are divided among the named clients, where they depend on that.
+        prepare: gives the inputs once the rows are divided among the named clients, where they depend on that, or on a
+            schema that was fitted before.
         files: SHA-256 of the user's own files, by path, where they come from such.
         checksum: stands for the values, where ``inputs`` do not hold them yet.
 
@@ -56,7 +58,7 @@ class Examples:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     statistics: tuple[Sequence[float], Sequence[float]] | None = None
     sides: Sides | None = None
-    prepare: Callable[[Division, Sequence[str]], Prepared] | None = None
+    prepare: Callable[[Division, Sequence[str], Schema | None], Prepared] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     checksum: str | None = None
 

@@ -18,7 +18,8 @@ from coterie.federation.partition import RULES
 from coterie.federation.partition.rule import Amount
 from coterie.federation.places import Origin, digest_of
 from coterie.federation.sides import Official
-from coterie.federation.tables import TableOptions, examples_of, full_texts, require
+from coterie.federation.table_options import TableOptions
+from coterie.federation.tables import examples_of, full_texts, require
 
 if TYPE_CHECKING:
     import pandas as pd
