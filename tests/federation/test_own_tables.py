@@ -138,7 +138,7 @@ def test_rows_of_a_patient_stay_together(tmp_path: Path) -> None:
         assert not groups[0] & groups[1]
         assert not (groups[0] | groups[1]) & groups[2]
     with pytest.raises(
-        CoterieError, match=r"Client 'north' has 1 values of the column 'ward', .* and 3 splits to fill"
+        CoterieError, match=r"Client 'north' has 1 different values of the column 'ward', .* for 3 splits"
     ):
         built(tmp_path, table.assign(ward="a"), group="ward")
 
@@ -204,6 +204,7 @@ def test_rows_may_be_divided_by_another_rule(tmp_path: Path) -> None:
         ({"target": "zzz"}, r"has no column 'zzz' \(federation.target\): its columns are hospital, age, ward"),
         ({"features": ["age", "sick"]}, "federation.features lists 'sick', which is the target"),
         ({"weights": "dose"}, "every row counts alike, so weights have no effect: leave out weights"),
+        ({"group": "patient", "train": 5}, "says itself which rows are for training, so train: 5 has no effect"),
         ({"group": "patient", "time": "day"}, "group and time each say how rows are split: keep one"),
         ({"path": "pateints.csv"}, "federation.path: there is neither .*pateints.csv nor .*pateints.csv: correct the path"),
         ({"preprocessing": "none", "missing": "mean"}, "missing: mean needs a mean"),

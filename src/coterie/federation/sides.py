@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,22 +57,22 @@ class Together:
 
     def split(self, share: Rows, name: str, counts: Counts) -> Parts:
         """Deal whole groups of a shuffled share, the largest first, to the side that lacks most of its ``counts``."""
-        blocks: Mapping[str, list[int]] = {}
+        blocks: dict[str, list[int]] = {}
         for row in share.tolist():
-            blocks.setdefault(self.values[row], []).append(row)  # type: ignore[attr-defined]
-        wanted = np.array(counts)
-        sides = int((wanted > 0).sum())
-        if len(blocks) < sides:
+            blocks.setdefault(self.values[row], []).append(row)
+        wanted = [side for side in range(3) if counts[side] > 0]
+        if len(blocks) < len(wanted):
             raise CoterieError(
-                f"Client {name!r} has {len(blocks)} values of the column {self.column!r}, whose rows stay together, "
-                f"and {sides} splits to fill: remove the client, or give a smaller validation."
+                f"Client {name!r} has {len(blocks)} different values of the column {self.column!r}, whose rows stay "
+                f"together, for {len(wanted)} splits: remove the client, or give validation: 0 where one is too many."
             )
-        lacking, dealt = wanted.astype(float), [[], [], []]  # type: tuple[Any, list[list[int]]]
-        for left, block in zip(range(len(blocks), 0, -1), sorted(blocks.values(), key=len, reverse=True), strict=True):
-            empty = [side for side in range(3) if wanted[side] > 0 and not dealt[side]]
-            side = empty[0] if len(empty) == left else int(np.argmax(lacking))
+        dealt: list[list[int]] = [[], [], []]
+        ordered = sorted(blocks.values(), key=len, reverse=True)
+        for position, block in enumerate(ordered):
+            empty = [side for side in wanted if not dealt[side]]
+            last = len(empty) == len(ordered) - position  # every side gets a group
+            side = empty[0] if last else max(wanted, key=lambda side: counts[side] - len(dealt[side]))
             dealt[side] += block
-            lacking[side] -= len(block)
         train, validation, test = (np.array(sorted(rows), dtype=np.int64) for rows in dealt)
         return train, validation, test
 

@@ -16,7 +16,7 @@ from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.partition.rule import Division, Sizes, register_rule
 from coterie.federation.partition.shares import SplitRule, split_counts
-from coterie.federation.sides import Official
+from coterie.federation.sides import InTime, Official
 
 NAMED = 5  # dropped groups that the warning lists
 
@@ -77,6 +77,11 @@ class Natural(SplitRule):
             return self.split(examples, shares, names, sizes)
         if not isinstance(sides, Official) and sizes.test == "official":
             raise CoterieError(f"{examples.name!r} has no official test set: give test as a fraction such as 0.2.")
+        if sizes.train != "rest" and not isinstance(sides, InTime):
+            raise CoterieError(
+                f"{examples.name!r} says itself which rows are for training, so train: {sizes.train} has no effect: "
+                "leave it out."
+            )
         parts = []
         for name, share in zip(names, shares, strict=True):
             if isinstance(sides, Official):
