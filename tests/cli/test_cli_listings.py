@@ -80,7 +80,12 @@ def test_datasets() -> None:
     assert "dirichlet" in table
     assert "mnist/*-ubyte.gz" in table
     # every source but those that come with the package says which files it reads
-    assert {item["name"] for item in listed["sources"] if not item["files"]} == {"digits", "sine", "synthetic"}
+    assert {item["name"] for item in listed["sources"] if not item["files"]} == {
+        "digits",
+        "python",
+        "sine",
+        "synthetic",
+    }
 
 
 @pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")

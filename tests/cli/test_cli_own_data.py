@@ -21,20 +21,26 @@ seeds: [0, 1]
 threads: 1
 page: false
 """
+COLUMNS = ["hospital", "age", "ward", "sick"]
 
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    rows = [(hospital, age, "no" if age < 50 else "yes") for hospital in ("east", "west") for age in range(40, 60)]
-    pd.DataFrame(rows, columns=["hospital", "age", "sick"]).to_csv("patients.csv", index=False)
+    rows = [
+        (hospital, age, "ab"[age % 2], "no" if age < 50 else "yes")
+        for hospital in ("east", "west")
+        for age in range(40, 60)
+    ]
+    pd.DataFrame(rows, columns=COLUMNS).to_csv("patients.csv", index=False)
     Path("mine.yaml").write_text(EXPERIMENT)
     return tmp_path
 
 
 @pytest.mark.parametrize("preprocessing", ["federated", "client", "none"])
 def test_the_schema_of_each_seed_is_stored_and_its_bytes_are_booked(table: Path, preprocessing: str) -> None:
-    done = coterie("run", "mine.yaml", "--output", "out", "-s", f"federation.preprocessing={preprocessing}")
+    done = coterie("run", "mine.yaml", "--output", "out", "-s", f"federation.preprocessing={preprocessing}",
+                   "-s", "federation.categorical={ward: [a, b]}")  # fmt: skip
     assert done.exit_code == 0, done.output
     stored = {path.name: json.loads(path.read_text()) for path in (table / "out/schemas").iterdir()}
     assert sorted(stored) == ["seed0.json", "seed1.json"]
@@ -43,7 +49,7 @@ def test_the_schema_of_each_seed_is_stored_and_its_bytes_are_booked(table: Path,
     assert sorted(each) == (["east", "west"] if preprocessing == "client" else ["all"])
     for schema in map(Schema.model_validate, each.values()):
         assert (schema.target, schema.labels, [feature.name for feature in schema.features or []]) == (
-            "sick", ["no", "yes"], ["age"],
+            "sick", ["no", "yes"], ["age", "ward"],
         )  # fmt: skip
     history = pd.read_parquet(table / "out/history.parquet")
     booked = history[history.phase == "prepare"]
@@ -70,3 +76,13 @@ def test_a_table_that_has_changed_is_named(table: Path, monkeypatch: pytest.Monk
     assert message == "patients.csv is not as it was when this run began: put the file back, or start a new run."
     Path("patients.csv").write_text(before)
     assert coterie("resume", "out").exit_code == 0
+
+
+def test_newcomers_become_inputs_as_the_members_did(table: Path) -> None:
+    assert coterie("run", "mine.yaml", "--output", "out", "-s", "seeds=[0]", "-s", "algorithms=[fedavg]").exit_code == 0
+    rows = [("late", age, "a", "no" if age < 50 else "yes") for age in range(30, 70)]  # nobody is in ward b
+    pd.DataFrame(rows, columns=COLUMNS).to_csv("late.csv", index=False)
+    Path("late.yaml").write_text(EXPERIMENT.replace("patients.csv", "late.csv"))
+    done = coterie("adapt", "out", "late.yaml")
+    assert done.exit_code == 0, done.output
+    assert "late" in pd.read_csv("out/adapted-1/fedavg/seed0.csv").client.tolist()

@@ -38,9 +38,9 @@ SECTION: dict[str, Any] = {
 }  # fmt: skip
 
 
-def built(folder: Path, table: pd.DataFrame | str, **keys: Any) -> Federation:
-    """The federation of a table; keys that are None are left out of the section."""
+def built(folder: Path, table: pd.DataFrame | str, like: dict[str, Any] | None = None, **keys: Any) -> Federation:
+    """The federation of a table, maybe encoded like another one; keys that are None are left out of the section."""
     text = table if isinstance(table, str) else table.to_csv(index=False)
     (folder / "patients.csv").write_text(text)
     section = {key: value for key, value in {**SECTION, **keys}.items() if value is not None}
-    return build_federation(section, seed=0, data_dir=folder)
+    return build_federation(section, seed=0, data_dir=folder, like=like)

@@ -138,7 +138,7 @@ def test_rows_of_a_patient_stay_together(tmp_path: Path) -> None:
         assert not groups[0] & groups[1]
         assert not (groups[0] | groups[1]) & groups[2]
     with pytest.raises(
-        CoterieError, match=r"Client 'north' has 1 values of the column 'ward', .* and 3 splits to fill"
+        CoterieError, match=r"Client 'north' has 1 different values of the column 'ward', .* for 3 splits"
     ):
         built(tmp_path, table.assign(ward="a"), group="ward")
 
@@ -204,6 +204,7 @@ def test_rows_may_be_divided_by_another_rule(tmp_path: Path) -> None:
         ({"target": "zzz"}, r"has no column 'zzz' \(federation.target\): its columns are hospital, age, ward"),
         ({"features": ["age", "sick"]}, "federation.features lists 'sick', which is the target"),
         ({"weights": "dose"}, "every row counts alike, so weights have no effect: leave out weights"),
+        ({"group": "patient", "train": 5}, "says itself which rows are for training, so train: 5 has no effect"),
         ({"group": "patient", "time": "day"}, "group and time each say how rows are split: keep one"),
         ({"path": "pateints.csv"}, "federation.path: there is neither .*pateints.csv nor .*pateints.csv: correct the path"),
         ({"preprocessing": "none", "missing": "mean"}, "missing: mean needs a mean"),
@@ -239,3 +240,24 @@ def test_the_section_as_stored_is_read_again(tmp_path: Path) -> None:
     section = {"source": "table", "path": "patients.csv", "client": "hospital", "target": "sick", "split": "part"}
     config = load_config({"federation": section})
     assert load_config(config.as_dict()) == config
+
+
+def test_other_clients_become_inputs_as_the_first_ones_did(tmp_path: Path) -> None:
+    table = patients()
+    members = built(tmp_path, table)
+    like = {"schema": members.source["schema"]}
+    late = table[table.hospital == "west"].assign(ward="a", dose=table.dose + 100)
+    federation = built(tmp_path, late, like=like)
+    assert federation.source["schema"] == members.source["schema"]
+    assert federation.preparation is None
+    mean, std = (members.source["schema"]["features"][2][key] for key in ("mean", "std"))
+    expected = torch.tensor((late.dose.to_numpy() - mean) / std, dtype=torch.float32)
+    assert torch.allclose(federation.train.inputs[:, 3], expected)
+    assert federation.feature_shape == (4,)  # ward b is an input still
+    only_yes = late[late.sick == "yes"]
+    assert set(built(tmp_path, only_yes, like=like).train.targets.tolist()) == {1}
+    with pytest.raises(CoterieError, match=r"line 2: the column 'dose' is a category, but was a number in training"):
+        built(tmp_path, late.assign(dose="much"), like=like)
+    alone = built(tmp_path, late, like={"clients": built(tmp_path, table, preprocessing="client").source["schemas"]})
+    assert float(alone.train.client(0)[0][:, 3].mean()) == pytest.approx(0, abs=1e-5)
+    assert alone.feature_shape == (4,)

@@ -103,7 +103,7 @@ def adapt(
     site = _site(directory, newcomers, client)
     config = _configuration(directory, newcomers, overrides, site)
     experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
-    plan, arriving = experiment.plan, _Arriving(experiment, newcomers is not None, site)
+    plan, arriving = experiment.plan, _Arriving(experiment, directory, newcomers is not None, site)
     wanted = [algorithms] if isinstance(algorithms, str) else algorithms
     jobs = [job for job in plan if job.system in _chosen(plan, wanted)]
     servers, remarks = _servers(directory, jobs, experiment.config.device)
@@ -150,8 +150,11 @@ def adapt(
 class _Arriving:
     """The newcomers of a seed: those that the run held out, of the other configuration, or a table's owner."""
 
-    def __init__(self, experiment: Experiment, from_elsewhere: bool, site: NewSite | None = None) -> None:
-        self._experiment, self._from_elsewhere, self._site = experiment, from_elsewhere, site
+    def __init__(
+        self, experiment: Experiment, directory: RunDirectory, from_elsewhere: bool, site: NewSite | None = None
+    ) -> None:
+        self._experiment, self._directory, self._from_elsewhere = experiment, directory, from_elsewhere
+        self._site = site
         self._schema: Schema | None = None
         self._last: tuple[int, Federation] | None = None
 
@@ -177,7 +180,8 @@ class _Arriving:
 
     def _elsewhere(self, seed: int) -> Federation:
         config = self._experiment.config
-        whole = build_federation(config.federation, seed=seed, data_dir=self._experiment.data_dir)
+        like = self._directory.read_schema(seed)
+        whole = build_federation(config.federation, seed=seed, data_dir=self._experiment.data_dir, like=like)
         if config.newcomers is None or config.newcomers.clients is None:
             return whole
         fixed = config.federation.seed

@@ -162,7 +162,7 @@ def examples_of_federation(name: str, federation: Federation) -> Examples:
         for i, client in enumerate(federation.names)
     }
     found = examples_of_clients(name, clients, federation.classes)
-    assert isinstance(found.sides, Official)
+    assert found.sides is not None
     return found.with_sides(Official(found.sides.parts, complete=True))
 
 

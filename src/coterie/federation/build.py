@@ -23,10 +23,16 @@ from coterie.federation.folds import Fold, folded
 from coterie.federation.partition import RULES, Division, Rule, Sizes
 from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
+from coterie.federation.schema import Schema
+from coterie.federation.table_options import TableOptions
 
 
 def build_federation(
-    config: Mapping[str, Any] | FederationConfig, *, seed: int, data_dir: Path | None = None
+    config: Mapping[str, Any] | FederationConfig,
+    *,
+    seed: int,
+    data_dir: Path | None = None,
+    like: Mapping[str, Any] | None = None,
 ) -> Federation:
     """Load the source, divide it and check the result.
 
@@ -35,16 +41,24 @@ def build_federation(
         seed: seed of the division, unless the section names its own. Equal seeds give equal federations, bit
             for bit.
         data_dir: where data files lie; left out, ``$COTERIE_DATA``, else a cache directory of the user.
+        like: what ``schemas/seed<k>.json`` of a run holds; a table then becomes inputs as that one did. Other sources
+            have no schema.
 
     Raises:
         CoterieError: a wrong key or value, missing or damaged data, an impossible division.
     """
     section = config if isinstance(config, FederationConfig) else parse(config)
     used_seed = seed if section.seed is None else section.seed
-    examples = resized(find_source(section.source).load(data_dir, used_seed, section.options), section.resize)
+    options, fitted = section.options, None
+    if like is not None and isinstance(options, TableOptions):
+        fitted = Schema.model_validate(like["schema"] if "schema" in like else next(iter(like["clients"].values())))
+        options = options.following(fitted, "client" if "clients" in like else "federated")
+    examples = resized(find_source(section.source).load(data_dir, used_seed, options), section.resize)
     sizes = section.sizes_for(examples.sides)
     source = {**section.model_dump(mode="json", exclude_none=True), "seed": used_seed}
-    return divided(examples, section.partition, sizes, used_seed, source, section.normalise, section.fold)
+    return divided(
+        examples, section.partition, sizes, used_seed, source, section.normalise, fitted=fitted, fold=section.fold
+    )
 
 
 def divided(
@@ -54,6 +68,7 @@ def divided(
     seed: int,
     source: Mapping[str, Any],
     normalise: str | tuple[Statistic, Statistic] = "none",
+    fitted: Schema | None = None,
     fold: Fold | None = None,
 ) -> Federation:
     """The examples as a rule divides them among clients.
@@ -63,6 +78,7 @@ def divided(
         rule, sizes, seed: how; equal seeds give equal federations.
         source: what is recorded of where the data came from.
         normalise, fold: as in the section ``federation:``.
+        fitted: how the columns of a table become inputs, where that is known.
 
     Raises:
         CoterieError: an impossible division.
@@ -83,7 +99,7 @@ def divided(
         known["files"] = dict(examples.files)
     preparation = None
     if examples.prepare is not None:
-        prepared = examples.prepare(division, names)
+        prepared = examples.prepare(division, names, fitted)
         examples, preparation = replace(examples, inputs=prepared.inputs), prepared.preparation
         known |= prepared.facts
     if division.columns:

@@ -26,7 +26,7 @@ from coterie.federation.datasets import SOURCES, Options, find_source
 from coterie.federation.datasets.sites import AT_SITES
 from coterie.federation.folds import Fold
 from coterie.federation.partition import RULES, Amount, Rule, Sizes
-from coterie.federation.sides import Official, Sides
+from coterie.federation.sides import Official
 
 if TYPE_CHECKING:
     PartitionConfig = Rule
@@ -129,10 +129,10 @@ class FederationConfig(BaseModel):
         """Whether the source may have a split of its own, client by client, which only its files tell."""
         return isinstance(self, Options) and self.own and self.partition.rule == "natural"
 
-    def sizes_for(self, sides: Sides | None) -> Sizes:
+    def sizes_for(self, sides: Official | None) -> Sizes:
         """Numbers and fractions of examples; left out, ``test`` is official where the source has such a split."""
         sizes = self.sizes_in_force
-        official = self.test is None and isinstance(sides, Official)
+        official = self.test is None and sides is not None
         return replace(sizes, test="official") if official else sizes
 
     def _undivided(self) -> FederationConfig:

@@ -14,10 +14,11 @@ from torch import Tensor
 from coterie.errors import CoterieError
 from coterie.federation.federation import Task
 from coterie.federation.preparation import Prepared
-from coterie.federation.sides import Sides
+from coterie.federation.sides import Official
 
 if TYPE_CHECKING:
     from coterie.federation.partition.rule import Division
+    from coterie.federation.schema import Schema
 
 Rows = NDArray[np.int64]
 
@@ -41,8 +42,9 @@ class Examples:
         order: when each of the N examples was taken, as numbers or dates: the earliest are for training, the latest for
             the test. ``None`` where time plays no part.
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
-        sides: how the data themselves ask to be split; ``None`` leaves that to the draw.
-        prepare: gives the inputs once the rows are divided among the named clients, where they depend on that.
+        sides: which rows the data themselves say are for testing, client by client; ``None`` leaves that to the draw.
+        prepare: gives the inputs once the rows are divided among the named clients, where they depend on that, or on a
+            schema that was fitted before.
         files: SHA-256 of the user's own files, by path, where they come from such.
         checksum: stands for the values, where ``inputs`` do not hold them yet.
 
@@ -61,8 +63,8 @@ class Examples:
     statistics: tuple[Sequence[float], Sequence[float]] | None = None
     blocks: Sequence[int | str] | None = None
     order: Sequence[Any] | None = None
-    sides: Sides | None = None
-    prepare: Callable[[Division, Sequence[str]], Prepared] | None = None
+    sides: Official | None = None
+    prepare: Callable[[Division, Sequence[str], Schema | None], Prepared] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     checksum: str | None = None
 
@@ -81,7 +83,7 @@ class Examples:
         joined = hashlib.sha256("".join(files.values()).encode()).hexdigest()
         return replace(self, files=files, checksum=joined if len(files) > 1 else next(iter(files.values())))
 
-    def with_sides(self, sides: Sides) -> Examples:
+    def with_sides(self, sides: Official) -> Examples:
         """The same, to be split in another way."""
         return replace(self, sides=sides)
 

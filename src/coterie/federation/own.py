@@ -17,8 +17,8 @@ from coterie.federation.frames import checked_frame
 from coterie.federation.partition import RULES
 from coterie.federation.partition.rule import Amount
 from coterie.federation.places import Origin, digest_of
-from coterie.federation.sides import Official
-from coterie.federation.tables import TableOptions, examples_of, full_texts, require
+from coterie.federation.table_options import TableOptions
+from coterie.federation.tables import examples_of, full_texts, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ def of_frame(
 
 def _federation(examples: Examples, validation: Amount, test: Amount, seed: int) -> Federation:
     rule = RULES["natural"].model_validate({"rule": "natural", "min_examples": 1})
-    official = isinstance(examples.sides, Official)
+    official = examples.sides is not None
     try:
         sizes = rule.resolve({"train": None, "validation": validation, "test": None if official else test})
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Splits that the data themselves ask for: an official one, rows that stay together, or the order of time."""
+"""The official split of a user's own data: every row says itself what it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,62 +41,6 @@ class Official:
                     f"Client {name!r} has no {side} rows in the official split: give it some, or leave it out."
                 )
         return train, validation, test
-
-
-@dataclass(frozen=True, eq=False)
-class Together:
-    """Rows of one value, such as a patient, stay on one side.
-
-    Attributes:
-        column: where the values come from, for messages.
-        values: ``(N,)`` texts.
-    """
-
-    column: str
-    values: NDArray[Any]
-
-    def split(self, share: Rows, name: str, counts: Counts) -> Parts:
-        """Deal whole groups of a shuffled share, the largest first, to the side that lacks most of its ``counts``."""
-        blocks: Mapping[str, list[int]] = {}
-        for row in share.tolist():
-            blocks.setdefault(self.values[row], []).append(row)  # type: ignore[attr-defined]
-        wanted = np.array(counts)
-        sides = int((wanted > 0).sum())
-        if len(blocks) < sides:
-            raise CoterieError(
-                f"Client {name!r} has {len(blocks)} values of the column {self.column!r}, whose rows stay together, "
-                f"and {sides} splits to fill: remove the client, or give a smaller validation."
-            )
-        lacking, dealt = wanted.astype(float), [[], [], []]  # type: tuple[Any, list[list[int]]]
-        for left, block in zip(range(len(blocks), 0, -1), sorted(blocks.values(), key=len, reverse=True), strict=True):
-            empty = [side for side in range(3) if wanted[side] > 0 and not dealt[side]]
-            side = empty[0] if len(empty) == left else int(np.argmax(lacking))
-            dealt[side] += block
-            lacking[side] -= len(block)
-        train, validation, test = (np.array(sorted(rows), dtype=np.int64) for rows in dealt)
-        return train, validation, test
-
-
-@dataclass(frozen=True, eq=False)
-class InTime:
-    """The earliest rows are for training, then come those for validation, and the latest are for testing.
-
-    Attributes:
-        times: ``(N,)`` numbers.
-    """
-
-    times: NDArray[np.float64]
-
-    def split(self, share: Rows, name: str, counts: Counts) -> Parts:
-        """A share by time; rows of one moment keep the order of the source."""
-        rows = np.sort(share)
-        rows = rows[np.argsort(self.times[rows], kind="stable")]
-        train, validation, test = counts
-        later = len(rows) - validation - test
-        return rows[:train], rows[later : later + validation], rows[later + validation :]
-
-
-Sides = Official | Together | InTime
 
 
 def read_parts(values: Sequence[str], where: Origin) -> NDArray[Any]:

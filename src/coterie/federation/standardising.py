@@ -57,42 +57,68 @@ class Columns:
     preprocessing: Literal["federated", "client", "none"]
     where: Origin
 
-    def prepared(self, division: Division, names: Sequence[str]) -> Prepared:
+    def prepared(self, division: Division, names: Sequence[str], fitted: Schema | None = None) -> Prepared:
         """Inputs ``(N, d)`` for all rows, by the training rows of the clients ``names: (K,)`` alone.
 
+        Args:
+            division: which rows are whose, and for what.
+            names: the clients.
+            fitted: the schema of another table, which these rows follow.
+
         Raises:
-            CoterieError: a class or a whole column has no training row.
+            CoterieError: a class or a whole column has no training row, or a column is not what was fitted.
         """
         if self.classes is not None and not self.settled:
             self._check_classes(division, names)
-        if self.preprocessing == "none":
-            schema = self._schema(self._as_declared())
-            self._warn_of_unseen(schema, division, names)
-            return Prepared(self._encoded(schema), {"schema": schema.as_dict()})
         summaries = [self._summary(rows) for rows in division.train]
+        schema = self._agreed(summaries) if fitted is None else self._like(fitted)
+        self._warn_of_unseen(schema, division, names)
+        own = [self._own(schema, summary) for summary in summaries] if self.preprocessing == "client" else []
+        exchanged = fitted is None and self.preprocessing != "none"
+        preparation = self._exchange(schema, summaries, division) if exchanged else None
+        if own:
+            each = {name: of_client.as_dict() for name, of_client in zip(names, own, strict=True)}
+            return Prepared(self._encoded_each(schema, own, division), {"schemas": each}, preparation)
+        inputs = torch.from_numpy(encode_cells(self.cells, schema.features or []))
+        return Prepared(inputs, {"schema": schema.as_dict()}, preparation)
+
+    def _agreed(self, summaries: Sequence[Summary]) -> Schema:
+        """The schema of all clients together."""
+        if self.preprocessing == "none":
+            return self._schema(self._as_declared())
         whole = self._with_declared(combined(summaries))
         self._check_columns(whole)
-        schema = self._schema(features_of(whole, self.missing))
-        self._warn_of_unseen(schema, division, names)
-        if self.preprocessing == "federated":
-            facts, up = (
-                {"schema": schema.as_dict()},
-                self._sizes([self._sent(summary) for summary in summaries], division),
-            )
-            down = [size_of(facts["schema"])] * len(names)
-            return Prepared(self._encoded(schema), facts, _preparation(up, down))
-        own = [self._own(schema, summary) for summary in summaries]
-        up = self._sizes([without_statistics(summary) for summary in summaries], division)
-        plain = self._schema([_plain(feature) for feature in schema.features or []])
+        return self._schema(features_of(whole, self.missing))
+
+    def _like(self, fitted: Schema) -> Schema:
+        """A schema that was fitted before, if the columns are what they were then."""
+        for feature in fitted.features or []:
+            if self.kinds[feature.name] != feature.kind:
+                first = int((~self.cells[feature.name].missing).argmax())
+                raise CoterieError(
+                    f"{self.where(first)}: the column {feature.name!r} is a {self.kinds[feature.name]}, but was a "
+                    f"{feature.kind} in training: correct it."
+                )
+        return fitted
+
+    def _exchange(self, schema: Schema, summaries: Sequence[Summary], division: Division) -> Preparation:
+        """The bytes of what clients send and receive."""
+        if self.preprocessing == "client":
+            sent = [without_statistics(self._undeclared(summary)) for summary in summaries]
+            schema = self._schema([_plain(feature) for feature in schema.features or []])
+        else:
+            sent = [as_sent(self._undeclared(summary)) for summary in summaries]
+        up = np.array(self._sizes(sent, division), dtype=np.int64)
+        return Preparation(up, np.full(len(up), size_of(schema.as_dict()), dtype=np.int64))
+
+    def _encoded_each(self, schema: Schema, own: Sequence[Schema], division: Division) -> torch.Tensor:
+        """Every client's rows by its own schema; rows that are nobody's stay 0."""
         inputs = np.zeros((len(self), schema.inputs), dtype=np.float32)
-        for i, of_client in enumerate(own):
-            rows = np.concatenate([division.train[i], division.validation[i], division.test[i]])
-            inputs[rows] = encode_cells(
-                {name: cells.take(rows) for name, cells in self.cells.items()}, of_client.features or []
-            )
-        each = {"schemas": {name: of_client.as_dict() for name, of_client in zip(names, own, strict=True)}}
-        down = [size_of(plain.as_dict())] * len(names)
-        return Prepared(torch.from_numpy(inputs), each, _preparation(up, down))
+        for of_client, *parts in zip(own, division.train, division.validation, division.test, strict=True):
+            rows = np.concatenate(parts)
+            cells = {name: column.take(rows) for name, column in self.cells.items()}
+            inputs[rows] = encode_cells(cells, of_client.features or [])
+        return torch.from_numpy(inputs)
 
     def __len__(self) -> int:
         return len(next(iter(self.cells.values())).missing)
@@ -108,11 +134,9 @@ class Columns:
         own = [[self.labels[c] for c in np.unique(self.classes[rows])] for rows in division.train]
         return [size_of([content, classes]) for content, classes in zip(sent, own, strict=True)]
 
-    def _sent(self, summary: Summary) -> dict[str, Any]:
-        """A summary as it is sent; what is declared need not be told."""
-        return as_sent(
-            {name: Values((), part.missing) if name in self.declared else part for name, part in summary.items()}
-        )
+    def _undeclared(self, summary: Summary) -> Summary:
+        """A summary without the values that are declared, which need not be told."""
+        return {name: Values((), part.missing) if name in self.declared else part for name, part in summary.items()}
 
     def _with_declared(self, summary: Summary) -> Summary:
         return {
@@ -152,9 +176,6 @@ class Columns:
                 ]
             }
         )
-
-    def _encoded(self, schema: Schema) -> torch.Tensor:
-        return torch.from_numpy(encode_cells(self.cells, schema.features or []))
 
     def _check_columns(self, whole: Summary) -> None:
         for name, part in whole.items():
@@ -209,7 +230,3 @@ def summary_without_values(summary: Summary) -> Summary:
 
 def _plain(feature: Feature) -> Feature:
     return feature.model_copy(update={"mean": 0.0, "std": 1.0})
-
-
-def _preparation(up: Sequence[int], down: Sequence[int]) -> Preparation:
-    return Preparation(np.array(up, dtype=np.int64), np.array(down, dtype=np.int64))

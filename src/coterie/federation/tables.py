@@ -3,77 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
 from coterie.errors import CoterieError
-from coterie.federation.datasets.registry import Options
 from coterie.federation.examples import Examples
 from coterie.federation.federation import Task
 from coterie.federation.frames import FEW, MANY, Cells, class_names, encode_target, numbers, texts
 from coterie.federation.places import Origin
-from coterie.federation.preparing import Kind, Missing
-from coterie.federation.schema import Names, Schema
-from coterie.federation.sides import InTime, Official, Sides, Together, read_parts
+from coterie.federation.preparing import Kind
+from coterie.federation.schema import Schema
+from coterie.federation.sides import Official, read_parts
 from coterie.federation.standardising import Columns
+from coterie.federation.table_options import TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class TableOptions(Options):
-    """What a table's columns are; the same for one file and for one file a client."""
-
-    own = True
-
-    target: str | list[str] = Field(description="column to predict; several are a regression of several numbers")
-    features: list[str] | None = Field(None, description="columns to predict it from; left out, all others")
-    categorical: list[str] | dict[str, list[str]] = Field(
-        [], description="columns of categories, even where they look like numbers; maybe each with its values"
-    )
-    ignore: list[str] = Field([], description="columns that are no features")
-    task: Task | None = Field(None, description="left out, texts and at most 20 whole numbers are classes")
-    labels: Names | None = Field(None, description="the classes in order; left out, those that occur")
-    classes: int | None = Field(None, ge=2, description="number of classes, where these are 0, 1, ...")
-    missing: Missing = Field("error", description="missing features: refuse them, mark them, or take the mean")
-    preprocessing: Literal["federated", "client", "none"] = Field(
-        "federated",
-        description="whose training rows numbers are standardised by: all clients', each one's own, or none",
-    )
-    split: str | None = Field(None, description="column with train, validation and test, the official split")
-    group: str | None = Field(None, description="column whose equal values, such as a patient, stay in one split")
-    time: str | None = Field(None, description="column of time: earliest rows train, the latest test")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_weights(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "weights" in data:
-            raise ValueError("every row counts alike, so weights have no effect: leave out weights")
-        return data
-
-    @model_validator(mode="after")
-    def _agree(self) -> TableOptions:
-        if len(given := [key for key in ("split", "group", "time") if getattr(self, key) is not None]) > 1:
-            raise ValueError(f"{' and '.join(given)} each say how rows are split: keep one")
-        if self.labels is not None and self.classes not in (None, len(self.labels)):
-            raise ValueError(f"classes is {self.classes}, but labels lists {len(self.labels)}: leave out classes")
-        if isinstance(self.target, list) and (not self.target or self.task == "classification"):
-            raise ValueError("a list of targets is a regression of at least one column")
-        if self.preprocessing == "none" and self.missing == "mean":
-            raise ValueError("missing: mean needs a mean, which preprocessing: none does not compute: say mark")
-        if self.split is not None and getattr(self, "test", None) not in (None, "official"):
-            raise ValueError("split says which rows are for testing: leave out test")
-        return self
-
-    @property
-    def targets(self) -> list[str]:
-        """The target columns."""
-        return [self.target] if isinstance(self.target, str) else self.target
 
 
 def examples_of(
@@ -110,6 +59,7 @@ def examples_of(
         )
     kinds, cells = _columns(table, features, options, where)
     task, labels, targets = _targets(table, options, where)
+    split, group = options.split, options.group
     columns = Columns(
         cells=cells,
         kinds=kinds,
@@ -129,7 +79,9 @@ def examples_of(
         classes=len(labels) if task == "classification" else len(options.targets),
         task=task,
         groups={"client": clients},
-        sides=_sides(table, options, where),
+        sides=None if split is None else Official(read_parts(full_texts(table, split, "split", where).tolist(), where)),
+        blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
+        order=_order(table, options.time, where),
         prepare=columns.prepared,
     )
 
@@ -247,16 +199,12 @@ def _labels(table: pd.DataFrame, options: TableOptions) -> list[str] | None:
     return class_names(column, options.task)
 
 
-def _sides(table: pd.DataFrame, options: TableOptions, where: Origin) -> Sides | None:
-    """The split that the table asks for; None where it is drawn."""
-    if options.split is not None:
-        return Official(read_parts(full_texts(table, options.split, "split", where).tolist(), where))
-    if options.group is not None:
-        return Together(options.group, full_texts(table, options.group, "group", where))
-    if options.time is not None:
-        full_texts(table, options.time, "time", where)
-        return InTime(_times(table[options.time], options.time, where))
-    return None
+def _order(table: pd.DataFrame, column: str | None, where: Origin) -> NDArray[np.float64] | None:
+    """The time of every row; None where time plays no part."""
+    if column is None:
+        return None
+    full_texts(table, column, "time", where)
+    return _times(table[column], column, where)
 
 
 def _times(column: pd.Series[Any], name: str, where: Origin) -> NDArray[np.float64]:

@@ -20,7 +20,8 @@ from coterie.federation.examples import Examples
 from coterie.federation.federation import client_names
 from coterie.federation.frames import checked_frame
 from coterie.federation.places import Origin, digest_of
-from coterie.federation.tables import TableOptions, examples_of, full_texts, require
+from coterie.federation.table_options import TableOptions
+from coterie.federation.tables import examples_of, full_texts, require
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,8 @@ from coterie.federation.datasets.registry import register_source
 from coterie.federation.examples import Examples
 from coterie.federation.frames import read_frame
 from coterie.federation.places import Origin, located_all, sha256_of
-from coterie.federation.tables import TableOptions, examples_of
+from coterie.federation.table_options import TableOptions
+from coterie.federation.tables import examples_of
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 

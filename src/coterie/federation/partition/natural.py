@@ -15,8 +15,7 @@ from pydantic import Field
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.partition.rule import Division, Sizes, register_rule
-from coterie.federation.partition.shares import SplitRule, split_counts
-from coterie.federation.sides import Official
+from coterie.federation.partition.shares import SplitRule
 
 NAMED = 5  # dropped groups that the warning lists
 
@@ -62,33 +61,32 @@ class Natural(SplitRule):
             self._warn(examples.name, [str(name) for name in names[~kept]])
         chosen = [str(name) for name in names[kept]]
         shares = [generator.permutation(rows[g]) for g in np.flatnonzero(kept)]
-        if examples.sides is not None or sizes.test == "official":
-            train, validation, test = self._by_sides(examples, shares, chosen, sizes)
-        else:
+        if examples.sides is not None and sizes.test == "official":
+            train, validation, test = self._official(examples, shares, chosen, sizes)
+        elif sizes.test == "official":
+            raise CoterieError(f"{examples.name!r} has no official test set: give test as a fraction such as 0.2.")
+        else:  # an official split is merged, and drawn anew
             train, validation, test = self.split(examples, shares, chosen, sizes)
         return Division(train, validation, test, names=chosen)
 
-    def _by_sides(
+    def _official(
         self, examples: Examples, shares: Sequence[Rows], names: Sequence[str], sizes: Sizes
     ) -> tuple[list[Rows], list[Rows], list[Rows]]:
-        """Split as the data themselves ask for."""
-        sides = examples.sides
-        if isinstance(sides, Official) and sizes.test != "official":  # merged, and drawn anew
-            return self.split(examples, shares, names, sizes)
-        if not isinstance(sides, Official) and sizes.test == "official":
-            raise CoterieError(f"{examples.name!r} has no official test set: give test as a fraction such as 0.2.")
+        """Split as the rows themselves say."""
+        if sizes.train != "rest":
+            raise CoterieError(
+                f"{examples.name!r} says itself which rows are for training, so train: {sizes.train} has no effect: "
+                "leave it out."
+            )
+        assert examples.sides is not None
         parts = []
         for name, share in zip(names, shares, strict=True):
-            if isinstance(sides, Official):
 
-                def carve(rows: Rows, name: str = name) -> tuple[Rows, Rows]:
-                    train, validation, _ = self.split(examples, [rows], [name], replace(sizes, test=0))
-                    return train[0], validation[0]
+            def carve(rows: Rows, name: str = name) -> tuple[Rows, Rows]:
+                train, validation, _ = self.split(examples, [rows], [name], replace(sizes, test=0))
+                return train[0], validation[0]
 
-                parts.append(sides.split(share, name, carve))
-            else:
-                assert sides is not None
-                parts.append(sides.split(share, name, split_counts(name, len(share), sizes)))
+            parts.append(examples.sides.split(share, name, carve))
         train, validation, test = zip(*parts, strict=True)
         return list(train), list(validation), list(test)
 
