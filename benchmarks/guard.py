@@ -93,7 +93,7 @@ def candidates(place: RunDirectory) -> Iterator[tuple[str, str, Floats, NDArray[
         for seed in config.seeds:
             own, alone = results[system, variants[system], seed], results["local", "", seed]
             gain = gains(own.values, alone.values, "accuracy")
-            for scheme, places in (("folds", folds), ("one split", [place])):
+            for scheme, places in (("folds", folds), ("one split", [place]), ("both", [*folds, place])):
                 both = [(load_losses(p, "local", "", seed), load_losses(p, system, variants[system], seed))
                         for p in places]  # fmt: skip
                 owner = np.concatenate([pair[0].owner for pair in both])

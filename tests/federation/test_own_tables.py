@@ -137,9 +137,7 @@ def test_rows_of_a_patient_stay_together(tmp_path: Path) -> None:
             assert set(table.hospital[rows]) == {hospital}
         assert not groups[0] & groups[1]
         assert not (groups[0] | groups[1]) & groups[2]
-    with pytest.raises(
-        CoterieError, match=r"Client 'north' has 1 different values of the column 'ward', .* for 3 splits"
-    ):
+    with pytest.raises(CoterieError, match=r"Client 'north' gets no test examples, .* only 1 block that must stay"):
         built(tmp_path, table.assign(ward="a"), group="ward")
 
 
@@ -194,7 +192,12 @@ def test_rows_may_be_divided_by_another_rule(tmp_path: Path) -> None:
     federation = built(tmp_path, patients(), partition={"rule": "iid", "clients": 4})
     assert federation.k == 4
     with pytest.raises(CoterieError, match="'table' says itself which rows are for testing"):
-        built(tmp_path, patients(), partition={"rule": "iid", "clients": 4}, time="day")
+        built(
+            tmp_path,
+            patients().assign(part=(["train"] * 3 + ["test"] * 3) * 10),
+            partition={"rule": "iid", "clients": 4},
+            split="part",
+        )
 
 
 @pytest.mark.parametrize(
@@ -204,8 +207,7 @@ def test_rows_may_be_divided_by_another_rule(tmp_path: Path) -> None:
         ({"target": "zzz"}, r"has no column 'zzz' \(federation.target\): its columns are hospital, age, ward"),
         ({"features": ["age", "sick"]}, "federation.features lists 'sick', which is the target"),
         ({"weights": "dose"}, "every row counts alike, so weights have no effect: leave out weights"),
-        ({"group": "patient", "train": 5}, "says itself which rows are for training, so train: 5 has no effect"),
-        ({"group": "patient", "time": "day"}, "group and time each say how rows are split: keep one"),
+        ({"group": "patient", "split": "part"}, "split says where every row belongs, so group has no effect"),
         ({"path": "pateints.csv"}, "federation.path: there is neither .*pateints.csv nor .*pateints.csv: correct the path"),
         ({"preprocessing": "none", "missing": "mean"}, "missing: mean needs a mean"),
         ({"labels": ["no", "maybe"]}, r"the target 'sick' is 'yes', which is none of the classes no, maybe"),

@@ -188,13 +188,13 @@ class AlgorithmEntry(BaseModel):
 class GuardConfig(Section):
     """Do no harm: a client keeps its personalised model only where validation shows that it beats LOCAL's.
 
-    Both are trained ``folds`` times more, so that every example that is not for testing validates once; 0 judges by
-    the validation examples alone. ``confidence`` is the probability of a gain from which on a client keeps its
-    personalised model.
+    Both are trained ``folds`` times more, so that every example that is not for testing validates once; the run's own
+    validation examples count as well, and alone with 0. ``confidence`` is the probability of a gain from which on a
+    client keeps its personalised model.
     """
 
     folds: Annotated[int, Field(ge=0, le=100)] = 5
-    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.5
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.7
 
     @field_validator("folds")
     @classmethod

@@ -56,7 +56,7 @@ class Experiment:
         self.config = config.model_copy(update={"device": resolve_device(config)})
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
-        if guards(self.plan) and section(config).folds == 0:  # it goes by the validation examples of this run
+        if guards(self.plan):  # it goes by the validation examples of this run, too
             self.config = self.config.model_copy(update={"save_losses": True})
         self.model = ModelSpec(config.model.name, config.model.options)
         self._federations: dict[int, tuple[Federation, Federation | None]] = {}

@@ -54,7 +54,8 @@ class TableOptions(Options):
             raise ValueError("a list of targets is a regression of at least one column")
         if self.preprocessing == "none" and self.missing == "mean":
             raise ValueError("missing: mean needs a mean, which preprocessing: none does not compute: say mark")
-        if self.split is not None and getattr(self, "test", None) not in (None, "official"):
+        natural = getattr(getattr(self, "partition", None), "rule", "natural") == "natural"
+        if self.split is not None and natural and getattr(self, "test", None) not in (None, "official"):
             raise ValueError("split says which rows are for testing: leave out test")
         return self
 
