@@ -60,6 +60,7 @@ def test_clients_methods_seeds_and_formats_that_there_are_not(run: Path) -> None
     said = error_of("export", run, "--client", "north")
     assert said.endswith("choose one by --algorithm: apfl, ditto.")
     assert "name a --client" in error_of("predict", run, "x.npz")
+    assert "There is no folder" in error_of("predict", run / "nowhere", "x.npz")
 
 
 def test_places_without_models(tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ def raw_columns(
     return np.stack(columns, axis=1)
 
 
+def may_be_missing(feature: Feature) -> bool:
+    """Whether a model takes a gap there: training had some, or the mean stands for them (``impute``)."""
+    return feature.missing or bool(getattr(feature, "impute", False))
+
+
 def _missing(table: pd.DataFrame, features: Sequence[Feature], where: str) -> Iterator[str]:
     known = {feature.name for feature in features}
     spare = {str(name).casefold(): str(name) for name in table.columns if name not in known}
@@ -75,8 +80,7 @@ def _column(column: pd.Series[Any], feature: Feature, where: str, first: int) ->
     """A raw column as the model takes it, ``(n,)``, and what is wrong with it; ``first`` numbers its first row."""
     wrong = []
     cells = numbers(column) if feature.kind == "number" else texts(column)
-    may_miss = feature.missing or bool(getattr(feature, "impute", False))  # the mean stands for it
-    if cells.missing.any() and not may_miss:
+    if cells.missing.any() and not may_be_missing(feature):
         wrong.append(
             f"{where} {_row(cells.missing, first)}: {feature.name!r} is missing{_more(cells.missing)}, and the model "
             "was trained without gaps there: fill it in."

@@ -15,6 +15,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation.protocol import choose_round
 from coterie.evaluation.tables import MAIN_METRIC
 from coterie.experiment.plan import REFERENCE
+from coterie.federation.raw_table import may_be_missing
 from coterie.production.choice import Chosen
 from coterie.production.formats import Format, is_mixture
 from coterie.production.graph import Served
@@ -76,7 +77,7 @@ def _inputs(preprocessing: Preprocessing) -> str:
                 made = f"number; (x - {feature.mean:g}) / {feature.std:g}"
             else:
                 made = "category: " + ", ".join(f"{i} = {value}" for i, value in enumerate(feature.values))
-            rows.append([str(number), f"`{feature.name}`", made, "NaN" if feature.missing else "no"])
+            rows.append([str(number), f"`{feature.name}`", made, "NaN" if may_be_missing(feature) else "no"])
         return (
             f"`inputs`: float64 `(n, {len(rows)})`, one raw column a feature in this order. A category is its number, "
             "-1 for any other value. Standardisation and coding are part of the model.\n\n"
