@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from coterie.contract import Algorithm, available_algorithms, make_algorithm, register
     from coterie.errors import CoterieError, CoterieWarning
     from coterie.experiment import Adapted, Experiment, Interrupted, Result, adapt, resume, run
-    from coterie.federation import ClientData, Federation, build_federation
+    from coterie.federation import ClientData, Federation, build_federation, federation_of
     from coterie.reports import Comparison, compare
     from coterie.tuning import Tuned, resume_tuning, tune
 
@@ -35,6 +35,7 @@ __all__ = [
     "available_algorithms",
     "build_federation",
     "compare",
+    "federation_of",
     "load_config",
     "make_algorithm",
     "register",
@@ -49,7 +50,7 @@ _HOMES = {
     "coterie.contract": ("Algorithm", "available_algorithms", "make_algorithm", "register"),
     "coterie.errors": ("CoterieError", "CoterieWarning"),
     "coterie.experiment": ("Adapted", "Experiment", "Interrupted", "Result", "adapt", "resume", "run"),
-    "coterie.federation": ("ClientData", "Federation", "build_federation"),
+    "coterie.federation": ("ClientData", "Federation", "build_federation", "federation_of"),
     "coterie.reports": ("Comparison", "compare"),
     "coterie.tuning": ("Tuned", "resume_tuning", "tune"),
 }

@@ -1,5 +1,6 @@
 """Federations: client data, where they come from and how they are divided."""
 
+from coterie.federation.arrays import federation_of
 from coterie.federation.build import build_federation
 from coterie.federation.config import FederationConfig
 from coterie.federation.data import ClientData
@@ -14,4 +15,5 @@ __all__ = [
     "available_rules",
     "available_sources",
     "build_federation",
+    "federation_of",
 ]

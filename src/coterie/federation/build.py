@@ -18,7 +18,7 @@ from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation, client_names
-from coterie.federation.partition import RULES, Division
+from coterie.federation.partition import RULES, Division, Rule, Sizes
 from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
 
@@ -40,13 +40,32 @@ def build_federation(
     section = config if isinstance(config, FederationConfig) else parse(config)
     used_seed = seed if section.seed is None else section.seed
     examples = resized(find_source(section.source).load(data_dir, used_seed, section.options), section.resize)
-    generator = np.random.Generator(np.random.PCG64(used_seed))
+    origin = section.model_dump(mode="json", exclude_none=True)
     normal = _normal(section.normalise, examples)
-    division = section.partition.divide(examples, section.sizes_in_force, generator)
-    _require_whole_blocks(examples, division, section.partition.rule)
+    return divided(examples, section.partition, section.sizes_in_force, used_seed, origin, normal)
+
+
+def divided(
+    examples: Examples, rule: Rule, sizes: Sizes, seed: int, origin: Mapping[str, Any], normal: Normal | None = None
+) -> Federation:
+    """Divide examples, whatever their source, and check the result.
+
+    Args:
+        examples: what was loaded.
+        rule, sizes: how they are divided.
+        seed: seed of the division.
+        origin: where the examples came from, in plain values.
+        normal: applied to inputs when they are used.
+
+    Raises:
+        CoterieError: an impossible division, or values that cannot be used.
+    """
+    generator = np.random.Generator(np.random.PCG64(seed))
+    division = rule.divide(examples, sizes, generator)
+    _require_whole_blocks(examples, division, rule.rule)
     source: dict[str, Any] = {
-        **section.model_dump(mode="json", exclude_none=True),
-        "seed": used_seed,
+        **origin,
+        "seed": seed,
         "sha256": examples.digest,
     }
     if division.columns:
