@@ -84,7 +84,7 @@ class Federation:
             if data.normal is not None:
                 for statistic in (data.normal.mean, data.normal.std):
                     sha.update(statistic.cpu().numpy().tobytes())
-            for rows in torch.split(data.rows(_positions(data)), AT_ONCE):  # type: ignore[no-untyped-call]
+            for rows in torch.split(data.rows(_positions(data)), AT_ONCE):
                 sha.update(data.inputs[rows].cpu().contiguous().numpy().data)
                 sha.update(data.targets[rows].cpu().contiguous().numpy().data)
         return sha.hexdigest()
