@@ -120,7 +120,7 @@ def test_lengths_must_agree(make_examples: Make) -> None:
         replace(make_examples([10, 10]), order=[1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=6, max_size=30), st.integers(1, 4), st.integers(0, 99))
 def test_whole_blocks_whatever_their_sizes(sizes: list[int], classes: int, seed: int) -> None:
     draw = np.random.default_rng(seed)

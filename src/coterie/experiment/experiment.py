@@ -14,6 +14,7 @@ from coterie.engines.ray import RayEngine, library
 from coterie.errors import CoterieError
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
+from coterie.experiment.given import recognised
 from coterie.experiment.guarding import check_guard, guards, section
 from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
@@ -45,20 +46,23 @@ class Experiment:
         The validated configuration.
     data_dir : Path, optional
         Where data files lie; default ``$COTERIE_DATA``, else the user's cache.
+    federation : Federation, optional
+        The clients' data where the configuration says ``source: memory``: the same for all seeds.
 
     Raises
     ------
     CoterieError
-        An unknown method or a wrong option.
+        An unknown method, a wrong option, or another federation than that of the configuration.
     """
 
-    def __init__(self, config: Config, *, data_dir: Path | None = None) -> None:
+    def __init__(self, config: Config, *, data_dir: Path | None = None, federation: Federation | None = None) -> None:
         self.config = config.model_copy(update={"device": resolve_device(config)})
         self.data_dir = data_dir
         self.plan: Plan = plan(config)
         if guards(self.plan):  # it goes by the validation examples of this run, too
             self.config = self.config.model_copy(update={"save_losses": True})
         self.model = ModelSpec(config.model.name, config.model.options)
+        self.given = None if federation is None else recognised(federation, config.federation)
         self._federations: dict[int, tuple[Federation, Federation | None]] = {}
 
     def federation(self, seed: int) -> Federation:
@@ -86,7 +90,7 @@ class Experiment:
         if used not in self._federations:
             while len(self._federations) >= (self.config.share or 1):  # as many as are trained at a time
                 del self._federations[next(iter(self._federations))]
-            built = build_federation(self.config.federation, seed=used, data_dir=self.data_dir)
+            built = self.given or build_federation(self.config.federation, seed=used, data_dir=self.data_dir)
             self._federations[used] = divide(self.config.newcomers, built, used)
         return self._federations[used]
 

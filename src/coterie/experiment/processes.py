@@ -53,6 +53,8 @@ def how_many(experiment: Experiment, jobs: int, seeds: int = 1) -> tuple[int, in
     cores = config.workers or MACHINE_THREADS
     if config.engine != "simulation":  # the actors of a cluster, or the sites, share one job among them
         return 1, config.threads or 1
+    if experiment.given is not None:  # it is in this process only
+        return 1, config.threads or cores
     if "__main__" in modules_of(experiment):
         return 1, config.threads or cores
     if config.processes is None:

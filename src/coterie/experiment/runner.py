@@ -13,14 +13,16 @@ from rich.console import Console
 from coterie.config import Config, load_config, parse_config
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment
+from coterie.experiment.given import section_of
 from coterie.experiment.result import Result
+from coterie.federation import Federation
 from coterie.federation.datasets.files import ENVIRONMENT
 from coterie.runs import RunDirectory
 from coterie.yamltext import read_yaml
 
 
 def run(
-    source: str | Path | Mapping[str, Any] | Config = "quickstart",
+    source: str | Path | Mapping[str, Any] | Config | Federation = "quickstart",
     overrides: Sequence[str] = (),
     *,
     data_dir: str | Path | None = None,
@@ -28,13 +30,15 @@ def run(
     overwrite: bool = False,
     device: str | None = None,
     console: Console | None = None,
+    **keys: Any,
 ) -> Result:
     """Run one experiment.
 
     Parameters
     ----------
-    source : str, Path, mapping or Config
-        A YAML file, the name of a preset such as ``pgfed/cifar10:fast``, or the same tree in Python.
+    source : str, Path, mapping, Config or Federation
+        A YAML file, the name of a preset such as ``pgfed/cifar10:fast``, the same tree in Python, or a federation in
+        memory, which all seeds share.
     overrides : sequence of str
         ``key=value`` as after ``-s`` on the command line.
     data_dir : path, optional
@@ -47,6 +51,9 @@ def run(
         ``cpu``, ``cuda``, ``cuda:1`` or ``auto``.
     console : rich.console.Console, optional
         Where progress is shown; default nowhere.
+    **keys
+        Keys of the configuration, such as ``algorithms=["local", "fedora"]``, ``rounds=20`` or
+        ``training={"epochs": 2}``, each instead of the whole of what ``source`` says.
 
     Returns
     -------
@@ -64,8 +71,13 @@ def run(
     --------
     >>> result = run("quickstart", ["rounds=2", "seeds=[0]"], output="runs/trial")  # doctest: +SKIP
     """
+    given = source if isinstance(source, Federation) else None
+    if isinstance(source, Federation):
+        source = {"name": "own-data", **keys, "federation": section_of(source)}
+    elif keys:
+        source = {**read_config(source).as_dict(), **keys}
     config = read_config(source, overrides, device)
-    experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
+    experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir), federation=given)
     return experiment.run(output=None if output is None else Path(output), overwrite=overwrite, console=console)
 
 
@@ -79,7 +91,13 @@ def read_config(
     return load_config(source, overrides)
 
 
-def resume(directory: str | Path, *, data_dir: str | Path | None = None, console: Console | None = None) -> Result:
+def resume(
+    directory: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    console: Console | None = None,
+    federation: Federation | None = None,
+) -> Result:
     """Continue an interrupted experiment as if nothing had happened.
 
     Parameters
@@ -90,6 +108,8 @@ def resume(directory: str | Path, *, data_dir: str | Path | None = None, console
         Where data files lie, as for `run`.
     console : rich.console.Console, optional
         Where progress is shown; default nowhere.
+    federation : Federation, optional
+        The same federation again, for a run that was given one.
 
     Raises
     ------
@@ -100,7 +120,7 @@ def resume(directory: str | Path, *, data_dir: str | Path | None = None, console
     """
     found = RunDirectory.open(directory)
     config = parse_config(stored_config(found), where=str(found.config))
-    experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir))
+    experiment = Experiment(config, data_dir=None if data_dir is None else Path(data_dir), federation=federation)
     return experiment.resume(found, console=console)
 
 

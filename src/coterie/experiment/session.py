@@ -18,7 +18,7 @@ from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job, System
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.result import Result
-from coterie.experiment.sharing import carry_out_together, chosen_share, grouped
+from coterie.experiment.sharing import carry_out_together, chosen_share, grouped, stack_of
 from coterie.experiment.tracked import subject, tracking
 from coterie.experiment.work import Closing, Opening
 from coterie.federation.portrait import portrait
@@ -61,6 +61,7 @@ class Session:
             count, threads = how_many(self.experiment, len(groups), seeds) if left else (1, 1)
             self.display.start(len(plan) - len(left), count, seeds, self.directory.path)
             self._name_newcomers()
+            self._name_the_slow_layer()
             try:
                 self._carry_out(groups, count, threads)
             except BaseException:
@@ -158,6 +159,11 @@ class Session:
         if (newcomers := self.experiment.newcomers(first)) is not None:
             names = f"{', '.join(newcomers.names[:8])}{' ...' if len(newcomers.names) > 8 else ''}"
             self.display.say(escape(f"held out as newcomers with seed {first}: {names}"))
+
+    def _name_the_slow_layer(self) -> None:
+        """Why clients train one after the other, where a layer is the reason."""
+        if self.experiment.config.executor != "loop" and (reason := stack_of(self.experiment).in_turn):
+            self.display.say(escape(f"clients train one after the other: {reason}"))
 
     def _groups(self, left: list[Job]) -> list[list[Job]]:
         """The jobs that are left, those that share a stack together; a resumed run then has the same groups."""

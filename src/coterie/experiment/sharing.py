@@ -42,15 +42,19 @@ def chosen_share(experiment: Experiment) -> int:
 
 def executor_of(experiment: Experiment) -> str:
     """How the model is run, as far as that shows without measuring."""
+    return stack_of(experiment).executor
+
+
+def stack_of(experiment: Experiment) -> Stack:
+    """The model with the executor that the configuration names, or that suits it without measuring."""
     config, federation = experiment.config, experiment.federation(experiment.config.seeds[0])
     model, shape = experiment.model, federation.feature_shape
-    stack = Stack(
+    return Stack(
         lambda: build_model(model.name, shape, federation.classes, federation.task, **model.options),
         shape,
         executor="auto" if config.executor == "fastest" else config.executor,
         dtype=getattr(torch, config.dtype),
     )
-    return stack.executor
 
 
 def step_operations(experiment: Experiment) -> float:

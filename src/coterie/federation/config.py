@@ -23,6 +23,7 @@ from pydantic import (
 
 from coterie.errors import CoterieError
 from coterie.federation.datasets import SOURCES, Options, find_source
+from coterie.federation.datasets.memory import IN_MEMORY
 from coterie.federation.datasets.sites import AT_SITES
 from coterie.federation.folds import Fold
 from coterie.federation.partition import RULES, Amount, Rule, Sizes
@@ -36,6 +37,12 @@ else:
 
 
 Statistic = float | list[float]
+
+UNDIVIDED = {
+    AT_SITES: "for each site's own site.yaml says how its data are divided",
+    IN_MEMORY: "for the federation was divided before it was given",
+}
+"""Sources that no rule divides, and why."""
 
 
 class FederationConfig(BaseModel):
@@ -78,8 +85,8 @@ class FederationConfig(BaseModel):
             return handler(data)
         if data.get("source") not in list(SOURCES):  # that is the mistake, not the options of the source that was meant
             return handler({key: value for key, value in data.items() if key not in _options_of_all()})
-        if data.get("source") == AT_SITES:
-            return handler({"partition": {"rule": "natural"}, **data})
+        if data.get("source") in UNDIVIDED:
+            data = {"partition": {"rule": "natural"}, **data}
         section = section_for(data)
         if issubclass(section, Options) and section.own:
             data = _by_clients(data)
@@ -116,7 +123,7 @@ class FederationConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fill_in(self) -> FederationConfig:
-        if self.source == AT_SITES:
+        if self.source in UNDIVIDED:
             return self._undivided()
         sizes = self.sizes_in_force
         for key in ("train", "validation", "test"):
@@ -136,13 +143,11 @@ class FederationConfig(BaseModel):
         return replace(sizes, test="official") if official else sizes
 
     def _undivided(self) -> FederationConfig:
-        """The section of data that are at sites, which divide them as their own files say."""
+        """The section of data that are divided already, or are at sites, which divide them as their own files say."""
         usual = {"partition": RULES["natural"].model_validate({"rule": "natural"}), "normalise": "none"}
         if idle := [key for key in KEYS if key not in ("source", "seed") and getattr(self, key) != usual.get(key)]:
-            raise ValueError(
-                f"{idle[0]} means nothing where source is {AT_SITES}, for each site's own site.yaml says how its data "
-                "are divided: remove it"
-            )
+            reason = UNDIVIDED[self.source]
+            raise ValueError(f"{idle[0]} means nothing where source is {self.source}, {reason}: remove it")
         return self
 
     def __reduce__(self) -> tuple[Callable[..., FederationConfig], tuple[str, dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,7 +63,14 @@ class Federation:
 
     @classmethod
     def from_arrays(
-        cls, clients: Any, *, validation: int | float = 0.2, test: int | float = 0.2, seed: int = 0
+        cls,
+        clients: Any,
+        *,
+        validation: int | float = 0.2,
+        test: int | float = 0.2,
+        seed: int = 0,
+        blocks: Mapping[str, Sequence[int | str]] | None = None,
+        order: Mapping[str, Sequence[Any]] | None = None,
     ) -> Federation:
         """A federation of arrays or tensors.
 
@@ -72,13 +80,15 @@ class Federation:
             validation, test: numbers or fractions of a client's examples, drawn by ``seed``, class by class in like
                 proportion, where there are no such parts.
             seed: equal seeds give equal splits.
+            blocks: by client, which examples belong together, ``(n,)`` numbers or texts: they go to one split.
+            order: by client, when its examples were taken: the earliest are for training, the latest for the test.
 
         Raises:
             CoterieError: data of a client that do not fit together or are too few; the message names it.
         """
         from coterie.federation.own import of_arrays
 
-        return of_arrays(clients, validation, test, seed)
+        return of_arrays(clients, validation, test, seed, blocks, order)
 
     @classmethod
     def from_datasets(
@@ -134,6 +144,21 @@ class Federation:
     def split(self, name: Split) -> ClientData:
         """The split of that name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of names, task and every client's examples in their order, wherever they lie in memory."""
+        sha = hashlib.sha256(repr((self.names, self.task, self.classes)).encode())
+        for split in SPLITS:
+            data = self.split(split)
+            sha.update(repr((data.n.tolist(), data.feature_shape, data.inputs.dtype, data.scale)).encode())
+            if data.normal is not None:
+                for statistic in (data.normal.mean, data.normal.std):
+                    sha.update(statistic.cpu().numpy().tobytes())
+            for rows in torch.split(data.rows(_positions(data)), AT_ONCE):
+                sha.update(data.inputs[rows].cpu().contiguous().numpy().data)
+                sha.update(data.targets[rows].cpu().contiguous().numpy().data)
+        return sha.hexdigest()
 
     def select(self, clients: Sequence[int]) -> Federation:
         """The same federation for these clients only, in this order; inputs are shared, not copied."""

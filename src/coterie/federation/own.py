@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def of_arrays(given: Any, validation: Amount, test: Amount, seed: int) -> Federation:
+def of_arrays(
+    given: Any,
+    validation: Amount,
+    test: Amount,
+    seed: int,
+    blocks: Mapping[str, Sequence[int | str]] | None = None,
+    order: Mapping[str, Sequence[Any]] | None = None,
+) -> Federation:
     """See `Federation.from_arrays`."""
-    return _federation(examples_of_clients("arrays", by_client(given, "from_arrays")), validation, test, seed)
+    clients = by_client(given, "from_arrays")
+    examples = examples_of_clients("arrays", clients)
+    together, times = _by_row(blocks, list(clients), "blocks"), _by_row(order, list(clients), "order")
+    return _federation(replace(examples, blocks=together, order=times), validation, test, seed)
+
+
+def _by_row(of: Mapping[str, Sequence[Any]] | None, names: Sequence[str], what: str) -> list[Any] | None:
+    """What is known of each client's examples, in the order of the joined rows; None where nothing is."""
+    if of is None:
+        return None
+    if missing := [name for name in names if name not in of]:
+        raise CoterieError(
+            f"from_arrays: {what} lack the client {missing[0]!r}: give them for all clients or for none."
+        )
+    return [one for name in names for one in of[name]]
 
 
 def of_datasets(given: Any, validation: Amount, test: Amount, seed: int) -> Federation:

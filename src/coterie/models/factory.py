@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from coterie.errors import CoterieError, describe, find_attribute
 
@@ -67,6 +69,10 @@ def build_model(
         ) from error
     if not isinstance(built, nn.Module):
         raise CoterieError(f"model '{name}' returned {type(built).__name__}, not a torch.nn.Module")
+    if any(is_lazy(parameter) for parameter in built.parameters()):  # its layers take their widths from a first batch
+        with torch.no_grad():
+            built.eval()(torch.zeros(2, *feature_shape))
+        built.train()
     return built
 
 

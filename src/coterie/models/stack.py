@@ -8,6 +8,7 @@ for every module).
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -17,19 +18,24 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.func import vmap as torch_vmap
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, describe
+from coterie.models.culprit import at_work, drawing, first_of, named, not_stackable
 from coterie.models.dropout import replace_dropout
 from coterie.models.layers import Sinks, StackedLayers, stacked_layers
 from coterie.models.replica import Replica, channels_last, explained, set_mode
 from coterie.models.rows import Buffers, Layout, Models
 
 Executor = Literal["auto", "stacked", "vmap", "loop"]
+logger = logging.getLogger("coterie.models")
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORMS = nn.modules.batchnorm._NormBase
 
 
 class Stack:
-    """Runs k copies of one architecture side by side."""
+    """Runs k copies of one architecture side by side.
+
+    ``in_turn`` says which layer is the reason, where copies are run one after the other because they cannot be batched.
+    """
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class Stack:
         self._featuriser: Stack | None = None
         self._probe()
         self.smallest_batch = self._smallest_batch()
+        self.in_turn: str | None = None
         self.executor = self._choose(executor)
 
     @property
@@ -91,15 +98,17 @@ class Stack:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             before = torch.get_rng_state()
             try:
-                module(torch.zeros(2, *self.feature_shape, dtype=self.dtype))
+                with drawing(module) as drew:
+                    module(torch.zeros(2, *self.feature_shape, dtype=self.dtype))
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
                 raise CoterieError(
                     f"model {type(module).__name__} cannot take inputs of shape {self.feature_shape}: {error}"
                 ) from error
             if not torch.equal(before, torch.get_rng_state()):
                 raise CoterieError(
-                    f"model {type(module).__name__} draws random numbers that no key decides, so that runs "
-                    "could not be repeated; use torch.nn.Dropout modules for its dropout"
+                    f"model {type(module).__name__} draws random numbers that no key decides, in "
+                    f"{named(module, drew[0])}, so that runs could not be repeated; use torch.nn.Dropout modules for "
+                    "its dropout, and dropout=0 in attention and recurrent layers"
                 )
 
     def _smallest_batch(self) -> int:
@@ -235,8 +244,8 @@ class Stack:
         layers = stacked_layers(self.module)
         if wanted == "stacked" and layers is None:
             raise CoterieError(
-                f"executor 'stacked' cannot run {type(self.module).__name__}: it holds layers other than "
-                "Linear, Flatten, Dropout and activations in sequence; use executor auto, vmap or loop"
+                f"executor 'stacked' cannot run {type(self.module).__name__} because of {not_stackable(self.module)}: "
+                "it takes Linear, Flatten, Dropout and activations in sequence; use executor auto, vmap or loop"
             )
         if wanted in ("auto", "stacked") and layers is not None:
             self._layers = layers
@@ -249,6 +258,8 @@ class Stack:
                 raise CoterieError(
                     f"executor 'vmap' cannot run {type(self.module).__name__} ({error}); use executor auto or loop"
                 )
+            self.in_turn = error
+            logger.info("%s runs one client after the other: %s", type(self.module).__name__, error)
         return "loop"
 
     def _worth_batching(self) -> bool:
@@ -257,21 +268,24 @@ class Stack:
         return not any(isinstance(m, _CONVOLUTIONS) for m in self.module.modules())
 
     def _try_vmap(self) -> str | None:
-        if any(isinstance(m, nn.RNNBase) for m in self.module.modules()):
-            return "recurrent layers have no batching rule"
+        """Why the model cannot be batched, naming the layer; None where it can."""
+        if recurrent := first_of(self.module, nn.RNNBase):
+            return f"recurrent layers have no batching rule: {recurrent}"
         if any(isinstance(m, _NORMS) and m.momentum is None for m in self.module.modules()):
-            return "batch normalisation with momentum=None has no batching rule"
+            return f"batch normalisation with momentum=None has no batching rule: {first_of(self.module, _NORMS)}"
         self.executor = "vmap"
         rows = self.initial(0, 2, distinct=True)
         inputs = torch.zeros(2, 2, *self.feature_shape, dtype=self.dtype, device=self.device)
         keys = torch.zeros(2, dtype=torch.int64, device=self.device)
-        try:
-            leaves = {n: t.requires_grad_() for n, t in rows.parameters()}
-            outputs = self.forward({**rows.tensors, **leaves}, inputs, train=True, keys=keys)
-            if leaves:
-                torch.autograd.grad(outputs.sum(), list(leaves.values()), allow_unused=True)
-        except (RuntimeError, ValueError) as error:
-            return str(error).splitlines()[0]
+        with at_work(self._lent) as active:
+            try:
+                leaves = {n: t.requires_grad_() for n, t in rows.parameters()}
+                outputs = self.forward({**rows.tensors, **leaves}, inputs, train=True, keys=keys)
+                if leaves:
+                    torch.autograd.grad(outputs.sum(), list(leaves.values()), allow_unused=True)
+            except Exception as error:  # whatever it is: a plain batch has passed
+                where = named(self.module, active[-1]) if active else "its backward pass"
+                return f"{where} cannot be batched over clients: {describe(error).split('. ')[0]}"
         return None
 
 
