@@ -47,7 +47,7 @@ def ece(y: np.ndarray, p: np.ndarray) -> float:
     return float((sizes[sizes > 0] * np.abs(share - mean)).sum() / len(y))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(binary())
 def test_binary_metrics_equal_scikit_learn(drawn: tuple[np.ndarray, np.ndarray, np.ndarray, int]) -> None:
     values, positive, owners, k = drawn

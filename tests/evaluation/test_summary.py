@@ -219,3 +219,37 @@ def test_best_val_without_validation_names_the_way_out() -> None:
     with pytest.raises(CoterieError, match="report: last"):
         summarise(history.frames())
     assert summarise(history.frames(), report="last")[0]["accuracy_mean"] == 0.5
+
+
+def test_another_metric_and_the_seeds_in_which_a_client_has_none() -> None:
+    history = History()
+    for seed, (ann, ben) in enumerate([(0.2, 0.1), (0.4, float("nan"))]):
+        for system, factor in (("local", 1.0), ("fedavg", 0.5)):
+            for split in ("validation", "test"):
+                history.add_clients(system, "", seed, 1, split, NAMES, [30, 10], "accuracy", [0.5, 0.5])
+                values = [factor * ann, factor * ben]
+                history.add_clients(system, "", seed, 1, split, NAMES, [30, 10], "brier", values)
+    history.add_undefined("fedavg", "", 1, "test", "brier", "ben", "no test data")
+    fedavg = row(history, "fedavg", metric="brier")
+    assert fedavg["brier_mean"] == pytest.approx((0.15 / 2 + 0.2) / 2)
+    assert fedavg["accuracy_mean"] == fedavg["accuracy_weighted_mean"] == 0.5
+    assert (fedavg["r_brier"], fedavg["ptr"]) == (pytest.approx(0.5), 1.0)
+    assert fedavg["gain_mean"] is None
+    assert fedavg["r_acc"] is None
+    assert fedavg["worst"] == pytest.approx((0.1 + 0.2) / 2)
+    assert fedavg["undefined"] == {"brier": {"ben": "no test data with seed 1"}}
+    assert row(history, "local", metric="brier")["undefined"]["brier"] == {
+        "ben": "no finite result in round 1 with seed 1"
+    }
+
+
+def test_no_round_can_be_chosen_by_what_nobody_has() -> None:
+    history = History()
+    for split in ("validation", "test"):
+        history.add_clients("local", "", 0, 1, split, NAMES, [3, 3], "auroc", [float("nan")] * 2)
+    assert history.frames().history.empty  # nor is there a mean
+    with pytest.raises(CoterieError, match="auroc is undefined for every client on validation data, so no round"):
+        summarise(history.frames(), metric="auroc")
+    (found,) = summarise(history.frames(), metric="auroc", report="last")
+    assert found["auroc_mean"] is None
+    assert json.loads(json.dumps(found, allow_nan=False)) == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,15 +139,17 @@ def test_a_reader_is_told(finished: Path) -> None:
 
 
 def test_what_can_be_compared(finished: Path, tmp_path: Path) -> None:
-    assert compare([finished]).measure.name == "auroc"
-    by_f1 = compare([finished], metric="f1")
-    assert by_f1.values.notna().all().all()
-    assert compare([finished]).values.isna().sum().tolist() == [2, 2, 2]
-    ran(tmp_path, metric="accuracy", algorithms=["local"], rounds=1, seeds=[0])
+    own = compare([finished])
+    assert own.measure.name == "auroc"
+    assert own.values.isna().sum().tolist() == [2, 2, 2]
+    assert compare([finished], metric="f1").values.notna().all().all()
+    other = Path(shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("models", "servers")))
+    about = json.loads((other / "about.json").read_text())
+    (other / "about.json").write_text(json.dumps({**about, "chosen": None}))
     with pytest.raises(
         CoterieError, match=r"in one metric can be compared, not .*run \(auroc\) and .*run \(accuracy\)"
     ):
-        compare([finished, tmp_path / "run"])
+        compare([finished, other])
 
 
 def test_newcomers_are_reported_in_it_too(tmp_path: Path) -> None:
