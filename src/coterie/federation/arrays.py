@@ -140,9 +140,9 @@ def examples_of_clients(name: str, clients: Mapping[str, Mapping[str, Arrays]], 
     inputs, targets = (torch.cat([getattr(data, what) for data in arrays]) for what in ("inputs", "targets"))
     regression = targets.is_floating_point()
     if not regression and len(below := (targets < 0).nonzero()):
-        first = int(below[0])
+        row = int(below[0])
         raise CoterieError(
-            f"Client {owners[first]!r} has the label {int(targets[first])}, but classes are 0, 1, ...: encode them first."
+            f"Client {owners[row]!r} has the label {int(targets[row])}, but classes are 0, 1, ...: encode them first."
         )
     if not regression and classes is None:
         classes = int(targets.max()) + 1
