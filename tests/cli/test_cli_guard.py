@@ -55,7 +55,7 @@ def test_the_rule_sees_the_losses_of_the_folds(run: Path) -> None:
     for place in ("guard/fold0", "guard/fold1", "."):
         losses = run / place / "losses"
         with np.load(losses / "local" / "seed0.npz") as alone, np.load(losses / "ditto" / "seed0.npz") as own:
-            name = f"loss:{guarding.LOSS['classification']}"
+            name = f"loss:{guarding.LOSS['accuracy']}"
             delta.append(alone[name] - own[name])
             owner.append(np.repeat(alone["clients"], alone["n"]))
     means = pd.Series(np.concatenate(delta)).groupby(np.concatenate(owner)).mean()

@@ -370,8 +370,8 @@ class Engine(ABC):
 
     def report_losses(self) -> dict[str, NDArray[np.float64]]:
         """Losses of the reported models on every validation example, ``(n,)`` each, flat over the clients."""
-        predictor, task = self.report_predictor(), self.federation.task
-        losses = example_losses(self.stack, predictor, self.federation.validation, task)
+        data, task, classes = self.federation.validation, self.federation.task, self.federation.classes
+        losses = example_losses(self.stack, self.report_predictor(), data, task, classes)
         return {name: values.cpu().numpy() for name, values in losses.items()}
 
     @property

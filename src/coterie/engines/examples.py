@@ -27,17 +27,32 @@ def _brier(probabilities: Tensor, targets: Tensor) -> Tensor:
     return (probabilities - truth).square().sum(-1)
 
 
-def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: str) -> dict[str, Tensor]:
+def _score_of_logits(outputs: Tensor, targets: Tensor) -> Tensor:
+    return outputs.double().softmax(-1)[..., 1]  # single precision would make ties
+
+
+def _score(probabilities: Tensor, targets: Tensor) -> Tensor:
+    return probabilities[..., 1]
+
+
+def _target(outputs: Tensor, targets: Tensor) -> Tensor:
+    return targets
+
+
+def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: str, classes: int) -> dict[str, Tensor]:
     """Losses of every example by name, ``(n,)`` float64 each, flat over the clients of ``data``.
 
     A class is right or wrong (``error``), and its probability near the truth or far from it (``brier``); a number is
-    off by some ``absolute`` or ``squared`` difference.
+    off by some ``absolute`` or ``squared`` difference. Of two classes there are the probability of the second
+    (``score``) and which it is (``target``) as well, since an AUROC is made of pairs of examples.
     """
     classification = task == "classification"
     models, runs, probabilities = as_stack(stack, predictor, classification)
     statistics: dict[str, Statistic]
     if classification:
         statistics = {"error": _error, "brier": _brier if probabilities else _brier_of_logits}
+        if classes == 2:
+            statistics |= {"score": _score if probabilities else _score_of_logits, "target": _target}
     else:
         statistics = {"absolute": absolute_error, "squared": squared_error}
     return {name: per_example(runs, models, data, statistic) for name, statistic in statistics.items()}

@@ -5,7 +5,7 @@ The rule is that of `coterie.evaluation.guard`. It sees losses on validation exa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import pandas as pd
 from coterie.config import Config, GuardConfig
 from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Evidence, Judgement, Reported, evidence, judge, main_metric, reported
+from coterie.evaluation.paired_auroc import Scored, auroc_evidence
 from coterie.evaluation.tables import Task
 from coterie.experiment.plan import Job, Plan, System
 from coterie.federation.folds import Fold
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 GUARDED = "guard"
 """How the variant of a guarded system ends."""
 
-LOSS: dict[Task, str] = {"classification": "error", "regression": "absolute"}
-"""The loss by which two models are compared; fixed, as the confidence, on the data of ``benchmarks/guard.py``."""
+LOSS = {
+    "accuracy": "error", "balanced_accuracy": "error", "f1": "error", "brier": "brier", "calibration": "brier",
+    "mae": "absolute", "rmse": "squared", "r2": "squared",
+}  # fmt: skip
+"""By which loss two models are compared, where that is reported; by pairs of examples for AUROC and AUPRC."""
 
 UNTOLD = {"page": False, "save_models": False, "save_server": False, "save_relations": "none", "tracking": None}
 """What nobody will look at in the folds."""
@@ -119,6 +123,21 @@ class Decision:
         )
 
 
+def compared(pairs: Sequence[tuple[Losses, Losses]], loss: str | None) -> Evidence:
+    """LOCAL and a method on the same validation examples, by a loss, or by AUROC where that is None; a pair a fold."""
+    clients = len(pairs[0][0].names)
+    if loss is None:
+        return auroc_evidence(
+            [
+                Scored(alone.values["score"], own.values["score"], own.values["target"] > 0, own.owner)
+                for alone, own in pairs
+            ],
+            clients,
+        )
+    alone, own = (np.concatenate([pair[side].values[loss] for pair in pairs]) for side in (0, 1))
+    return evidence(alone, own, np.concatenate([pair[0].owner for pair in pairs]), clients)
+
+
 class Guard:
     """The guard of one experiment, once its methods have been trained."""
 
@@ -178,24 +197,22 @@ class Guard:
 
     def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
         """What the clients of every guarded run decide; the runs of a seed that diverged are left out."""
-        task: Task = self.experiment.federation(self.experiment.config.seeds[0]).task
         for job in self.experiment.plan:
             if job.system.guarded:
                 alone = Job(self.experiment.plan.reference, job.seed)
                 pairs = [(load_losses(place, *alone.key), load_losses(place, *job.key)) for place in places]
-                yield self._decision(job, pairs, LOSS[task])
+                found = compared(pairs, LOSS.get(self._metric.partition(":")[0]))
+                yield Decision(job, pairs[0][0].names, found, judge(found, self.settings.confidence))
 
-    def _decision(self, job: Job, pairs: list[tuple[Losses, Losses]], loss: str) -> Decision:
-        names = pairs[0][0].names
-        alone, own = (np.concatenate([pair[side].values[loss] for pair in pairs]) for side in (0, 1))
-        owner = np.concatenate([pair[0].owner for pair in pairs])
-        found = evidence(alone, own, owner, len(names))
-        return Decision(job, names, found, judge(found, self.settings.confidence))
+    @property
+    def _metric(self) -> str:
+        """In which the run is reported."""
+        task: Task = self.experiment.federation(self.experiment.config.seeds[0]).task
+        return main_metric(task, self.experiment.config.metric)
 
     def _reached(self, history: History) -> dict[tuple[str, str, int], Reported]:
-        task: Task = self.experiment.federation(self.experiment.config.seeds[0]).task
         tables = history.frames([job.key for job in self.experiment.plan])
-        return reported(tables.clients, main_metric(task, self.experiment.config.metric), self.experiment.config.report)
+        return reported(tables.clients, self._metric, self.experiment.config.report)
 
     def _enter(
         self,
