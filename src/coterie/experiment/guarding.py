@@ -234,6 +234,8 @@ class Guard:
                 continue
             kept = np.where(decision.judged.keep, own, other.loc[list(names)].to_numpy())
             history.add_clients(*key, rounds[job.key], split, names, n, metric, kept)
+        for split, metric, client, reason in history.undefined(*job.key):
+            history.add_undefined(*key, split, metric, client, reason)
         last = self.experiment.config.rounds
         history.add(*key, last, "", "keeps_local", float((~decision.judged.keep).mean()), phase="train")
         costs = [book.costs(*run) for book in books for run in (job.key, alone.key)]

@@ -198,6 +198,13 @@ class History:
             if tuple(key) == run
         ]
 
+    def undefined(self, algorithm: str, variant: str | None, seed: int) -> Iterator[tuple[str, str, str, str]]:
+        """Give what has no value in a run: split, metric, client and the reason."""
+        run = (algorithm, variant or "", int(seed))
+        for key, reason in list(self._undefined.items()):
+            if key[:3] == run:
+                yield str(key[3]), str(key[4]), str(key[5]), reason
+
     def cut(self, algorithm: str, variant: str | None, seed: int, round: int, *, owed: int | None = None) -> None:
         """Drop what a run (a system and seed) recorded after ``round``; -1 drops all of it.
 
