@@ -49,6 +49,14 @@ def test_each_client_has_the_result_of_the_model_that_it_keeps(run: Path) -> Non
     assert (decided["n"] == 18 + 6).all()  # every example validates in a fold, and six in the run itself
 
 
+def test_the_models_are_those_that_are_kept(run: Path) -> None:
+    """Byte for byte, so that exports and predictions are those of the model that a client keeps."""
+    for client, keeps in pd.read_csv(run / "guard.csv").set_index("client")["keeps"].items():
+        kept = run / "models" / "ditto-guard" / "seed0" / f"{client}.safetensors"
+        source = "ditto" if keeps == "personalised" else "local"
+        assert kept.read_bytes() == (run / "models" / source / "seed0" / kept.name).read_bytes()
+
+
 def test_the_rule_sees_the_losses_of_the_folds(run: Path) -> None:
     """The differences of guard.csv are the mean differences of the losses that the folds kept."""
     delta, owner = [], []

@@ -19,7 +19,7 @@ from coterie.evaluation.paired_auroc import Scored, auroc_evidence
 from coterie.evaluation.tables import Task
 from coterie.experiment.plan import Job, Plan, System
 from coterie.federation.folds import Fold
-from coterie.runs import History, Losses, Record, RunDirectory, guard_sentences, load_losses, save_guard
+from coterie.runs import History, Losses, Record, RunDirectory, copy_model, guard_sentences, load_losses, save_guard
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -164,6 +164,8 @@ class Guard:
         books = [history, *(History.read(place) for place in places if place is not self.directory)]
         for decision in decisions:
             self._enter(history, decision, reached, books)
+            if self.experiment.config.save_models:
+                self._keep_models(decision)
         table = pd.concat([decision.rows for decision in decisions])
         save_guard(self.directory, table)
         labels = {guarded(system).key: guarded(system).label for system in self.systems}
@@ -242,3 +244,10 @@ class Guard:
         for metric in dict.fromkeys(metric for sizes, _ in costs for metric in sizes):
             history.add(*key, last, "", metric, sum(sizes.get(metric, 0) for sizes, _ in costs), phase="train")
         history.add_timing(*key, last, "train", sum(seconds for _, seconds in costs))
+
+    def _keep_models(self, decision: Decision) -> None:
+        """The models that the clients keep, beside those of the method and of LOCAL."""
+        job, alone = decision.job, Job(self.experiment.plan.reference, decision.job.seed)
+        own = Job(guarded(job.system), job.seed)
+        for client, keep in zip(decision.names, decision.judged.keep.tolist(), strict=True):
+            copy_model(self.directory, (job if keep else alone).key, own.key, client)

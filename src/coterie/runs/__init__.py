@@ -7,7 +7,15 @@ from coterie.runs.guard import guard_sentences, load_guard, save_guard
 from coterie.runs.history import History, Measured
 from coterie.runs.lock import held, locked
 from coterie.runs.losses import Losses, load_losses, save_losses
-from coterie.runs.models import StoredModel, client_file, load_model, read_model, save_models, stored_clients
+from coterie.runs.models import (
+    StoredModel,
+    client_file,
+    copy_model,
+    load_model,
+    read_model,
+    save_models,
+    stored_clients,
+)
 from coterie.runs.newcomers import NewcomersDirectory
 from coterie.runs.newcomers_table import newcomers_table
 from coterie.runs.record import Record
@@ -24,6 +32,7 @@ __all__ = [
     "RunDirectory",
     "StoredModel",
     "client_file",
+    "copy_model",
     "environment",
     "guard_sentences",
     "held",

@@ -1,6 +1,7 @@
 """Personalised models on disk: one safetensors file a client, readable without coterie."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,21 @@ def read_model(folder: Path, client: str) -> StoredModel:
 def stored_clients(folder: Path) -> list[str]:
     """Return the names of the clients whose models lie in ``folder``, in alphabetical order."""
     return sorted(unquote(file.name.removesuffix(SUFFIX)) for file in folder.glob(f"*{SUFFIX}"))
+
+
+def copy_model(run: RunDirectory, source: tuple[str, str, int], target: tuple[str, str, int], client: str) -> None:
+    """Give one run (algorithm, variant, seed) a client's model of another, where that has saved it.
+
+    Raises:
+        CoterieError: it cannot be written.
+
+    """
+    of_source, of_target = (
+        run.models / system_folder(algorithm, variant) / f"seed{seed}" for algorithm, variant, seed in (source, target)
+    )
+    if _file(of_source, client).exists():
+        with atomic_path(_file(make_folder(of_target), client), sync=False) as temporary:
+            shutil.copyfile(_file(of_source, client), temporary)
 
 
 def client_file(client: str) -> str:
