@@ -129,3 +129,9 @@ def test_keys_replace_those_of_the_source(tmp_path: Path) -> None:
         CoterieError, match="normalise means nothing where source is memory, for the federation was div"
     ):
         coterie.load_config({"federation": {"source": "memory", "normalise": [0, 1]}})
+
+
+def test_a_guard_of_what_is_in_memory(tmp_path: Path) -> None:
+    federation = Federation.from_arrays(clients())
+    result = coterie.run(federation, output=tmp_path / "run", guard={"folds": 2}, **KEYS)
+    assert result.summary["label"].tolist() == ["local", "fedavg", "fedavg + guard"]

@@ -10,7 +10,7 @@ import torch
 from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
 from coterie.federation.examples import Examples
-from coterie.federation.folds import Fold, folded
+from coterie.federation.folds import Fold, folded, refolded
 from coterie.federation.partition import Division
 
 SECTION: dict[str, Any] = {"source": "digits", "partition": {"rule": "dirichlet", "clients": 5, "alpha": 0.5}}
@@ -96,3 +96,21 @@ def test_a_client_with_one_block_keeps_what_it_has() -> None:
     fold = folded(division, examples, Fold(index=1, of=2), seed=0)
     assert fold.train[0].tolist() == division.train[0].tolist()
     assert len(fold.validation[1]) == 4
+
+
+def test_a_federation_in_memory_is_dealt_anew() -> None:
+    """Training and validation examples of a client, whatever tensors they lie in, validate once in all folds."""
+    clients = {name: (torch.randn(n, 3), torch.arange(n) % 2) for name, n in (("a", 20), ("b", 13))}
+    parts = {
+        name: {"train": (x[:8], y[:8]), "validation": (x[8:10], y[8:10]), "test": (x[10:], y[10:])}
+        for name, (x, y) in clients.items()
+    }
+    for federation in (Federation.from_arrays(clients), Federation.from_arrays(parts)):
+        for client in range(2):
+            pool = torch.cat([split.client(client)[0] for split in (federation.train, federation.validation)])
+            folds = [refolded(federation, Fold(index=i, of=3), 0).validate() for i in range(3)]
+            validated = torch.cat([fold.validation.client(client)[0] for fold in folds])
+            assert torch.equal(validated.sort(0).values, pool.sort(0).values)
+            for fold in folds:
+                assert torch.equal(fold.test.client(client)[0], federation.test.client(client)[0])
+                assert len(fold.train.client(client)[0]) + len(fold.validation.client(client)[0]) == len(pool)

@@ -29,6 +29,7 @@ from coterie.experiment.setting import (
     sized,
 )
 from coterie.federation import Federation, build_federation
+from coterie.federation.folds import refolded
 from coterie.models.factory import ModelSpec
 from coterie.privacy import epsilon_of
 from coterie.runs import History, RunDirectory, locked
@@ -90,7 +91,10 @@ class Experiment:
         if used not in self._federations:
             while len(self._federations) >= (self.config.share or 1):  # as many as are trained at a time
                 del self._federations[next(iter(self._federations))]
-            built = self.given or build_federation(self.config.federation, seed=used, data_dir=self.data_dir)
+            section = self.config.federation
+            built = self.given or build_federation(section, seed=used, data_dir=self.data_dir)
+            if self.given is not None and section.fold is not None:
+                built = refolded(built, section.fold, used)
             self._federations[used] = divide(self.config.newcomers, built, used)
         return self._federations[used]
 

@@ -182,7 +182,8 @@ class Guard:
         from coterie.experiment.experiment import Experiment
 
         path = self.directory.guard_fold(index)
-        fold = Experiment(fold_config(self.experiment.config, index, names), data_dir=self.experiment.data_dir)
+        config, given = fold_config(self.experiment.config, index, names), self.experiment.given
+        fold = Experiment(config, data_dir=self.experiment.data_dir, federation=given)
         known = (path / "environment.json").exists()
         if known and {job.key for job in fold.plan} <= set(Record.of(RunDirectory(path)).finished):
             return RunDirectory(path)

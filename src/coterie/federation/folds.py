@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from coterie.federation.data import ClientData
 from coterie.federation.examples import Examples, Rows
+from coterie.federation.federation import Federation
 from coterie.federation.partition import Division
 
 
@@ -50,6 +54,34 @@ def folded(division: Division, examples: Examples, fold: Fold, seed: int) -> Div
         if len(np.unique(part)) > 1:
             train[client], validation[client] = rows[part != fold.index], rows[part == fold.index]
     return replace(division, train=train, validation=validation)
+
+
+def refolded(federation: Federation, fold: Fold, seed: int) -> Federation:
+    """The same for a federation that is divided already; it does not say which examples belong together, or when."""
+    train, validation = federation.train, federation.validation
+    same = train.inputs is validation.inputs and train.targets is validation.targets
+    inputs, targets = (
+        getattr(train, name) if same else torch.cat([getattr(train, name), getattr(validation, name)])
+        for name in ("inputs", "targets")
+    )
+    rows = [_rows_by_client(train, 0), _rows_by_client(validation, 0 if same else len(train.inputs))]
+    examples = Examples("federation", inputs, targets, federation.classes, federation.task)
+    parts = folded(Division(rows[0], rows[1], []), examples, fold, seed)
+
+    def split(rows: Sequence[Rows]) -> ClientData:
+        offsets = torch.tensor([0, *map(len, rows)], dtype=torch.int64).cumsum(0)
+        return replace(
+            train, inputs=inputs, targets=targets, offsets=offsets, index=torch.from_numpy(np.concatenate(rows))
+        )
+
+    return replace(federation, train=split(parts.train), validation=split(parts.validation))
+
+
+def _rows_by_client(data: ClientData, before: int) -> list[Rows]:
+    """The rows of each client, where so many others come ``before``."""
+    positions = torch.arange(int(data.offsets[0]), int(data.offsets[-1]))
+    rows = data.rows(positions).numpy() + before
+    return np.split(rows, (data.offsets[1:-1] - data.offsets[0]).numpy())
 
 
 def _dealt(strata: Rows, count: int, generator: np.random.Generator) -> Rows:
