@@ -1,17 +1,16 @@
-"""What the guard buys: harm avoided and gain kept, beside always LOCAL and the choice of an oracle.
+"""Which rule a guard should have: harm avoided and gain kept by candidates, beside the choice of an oracle.
 
-    python -m benchmarks.guard develop --output runs/guard-development
-    python -m benchmarks.guard table runs/four-hospitals runs/schools ...
+    python -m benchmarks.guard --output runs/guard-development
 
-``develop`` compares candidate rules on data sets that serve for nothing else (digits, synthetic data); the rule of
-`coterie.evaluation.guard` was fixed with it. ``table`` reads finished runs with ``guard`` on.
+It compares candidate rules on data sets that serve for nothing else (digits, synthetic data); the rule of
+`coterie.evaluation.guard` and its defaults were fixed with it. ``benchmarks/examples_table.py`` has what it buys
+elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
-from scipy.stats import norm, wilcoxon
+from scipy.stats import norm
 
 from coterie import Experiment, load_config, resume
 from coterie.evaluation import evidence, judge, reported
@@ -53,20 +52,6 @@ DEVELOPMENT: dict[str, dict[str, Any]] = {
                       "model": "linear", "training": {"epochs": 2, "batch_size": 20, "lr": 0.05}, "rounds": 30},
 }  # fmt: skip
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """The clients of one method and all seeds: what they gain, arrays ``(S K,)``."""
-
-    run: str
-    system: str
-    gain: Floats
-    seeds: list[tuple[int, ...]]
-
-    def kept(self, keep: NDArray[np.bool_]) -> Floats:
-        """Gains where the others have LOCAL's model."""
-        return np.where(keep, self.gain, 0.0)
 
 
 def gains(own: pd.Series[float], alone: pd.Series[float], metric: str) -> Floats:
@@ -144,50 +129,7 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
     ).sort_values("mean", ascending=False)
 
 
-def table(runs: list[Path], console: Console) -> None:
-    """Gains and losses of finished guarded runs, method by method."""
-    for path in runs:
-        run = open_run(path)
-        metric = "accuracy" if run.about.task == "classification" else "mae"
-        results = reported(run.tables.clients, metric, run.about.report)
-        seeds = sorted({key[2] for key in results})
-        console.print(f"\n{run.about.name}")
-        for algorithm, variant in dict.fromkeys(key[:2] for key in results):
-            plain = variant.removesuffix("guard").removesuffix("+")
-            if not variant.endswith("guard"):
-                continue
-            free, kept = (
-                np.concatenate(
-                    [gains(results[algorithm, v, s].values, results["local", "", s].values, metric) for s in seeds]
-                )
-                for v in (plain, variant)
-            )
-            p = wilcoxon(free).pvalue if np.any(free) else 1.0
-            low, high = interval(kept, len(seeds))
-            console.print(
-                f"{algorithm:12s} gain {free.mean():+6.2f} (p {p:.3f})  guarded {kept.mean():+6.2f}  "
-                f"oracle {np.maximum(free, 0).mean():+6.2f}  loss {loss(free):.2f} -> {loss(kept):.2f}  "
-                f"PTR {(free >= 0).mean():.2f} -> {(kept >= 0).mean():.2f} [{low:.2f}, {high:.2f}]"
-            )
-
-
-def interval(gain: Floats, seeds: int) -> tuple[float, float]:
-    """The 95 % bootstrap interval of PTR, clients drawn with all their seeds."""
-    by_client = (gain.reshape(seeds, -1) >= 0).mean(0)
-    drawn = np.random.default_rng(0).choice(by_client, size=(10_000, len(by_client))).mean(1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(low), float(high)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    first = commands.add_parser("develop")
-    first.add_argument("--output", type=Path, default=Path("runs/guard-development"))
-    second = commands.add_parser("table")
-    second.add_argument("runs", type=Path, nargs="+")
-    chosen = parser.parse_args()
-    if chosen.command == "develop":
-        develop(chosen.output, Console(width=160))
-    else:
-        table(chosen.runs, Console(width=160))
+    parser.add_argument("--output", type=Path, default=Path("runs/guard-development"))
+    develop(parser.parse_args().output, Console(width=160))
