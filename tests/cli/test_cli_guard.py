@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guard")
     result = coterie("run", written(folder, GUARDED), "--output", folder / "run", "-q")
     assert result.exit_code == 0, result.output
-    assert "a client keeps the model that it trained alone" in result.output
+    assert "Clients keep the model that they trained alone: ditto + guard" in result.output
     return folder / "run"
 
 
@@ -120,5 +120,5 @@ def test_the_page_says_how_often_local_was_kept(run: Path) -> None:
     alone = int((decided["keeps"] == "local").sum())
     assert coterie("report", run).exit_code == 0
     text = (run / "report.html").read_text()
-    assert f"{alone} of 4 times a client keeps the model that it trained alone." in text
+    assert f"Clients keep the model that they trained alone: ditto + guard {alone} of 4 times." in text
     assert "of 4 rounds." not in text

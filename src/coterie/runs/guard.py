@@ -42,13 +42,13 @@ def load_guard(run: RunDirectory) -> pd.DataFrame:
 
 
 def guard_sentences(decisions: pd.DataFrame, label: Callable[[System], str]) -> list[str]:
-    """How often clients keep the model that they trained alone, a sentence a system."""
-    sentences = []
+    """How often clients keep the model that they trained alone: one sentence for all systems, none without any."""
+    counts = []
     for (algorithm, variant), rows in decisions.groupby(["algorithm", "variant"], sort=False):
-        alone, seeds = int((rows["keeps"] == "local").sum()), rows["seed"].nunique()
-        times = f" over {seeds} seeds" if seeds > 1 else ""
-        sentences.append(
-            f"{label((str(algorithm), str(variant)))}: {alone} of {len(rows)} times{times} a client keeps the model "
-            "that it trained alone."
-        )
-    return sentences
+        alone = int((rows["keeps"] == "local").sum())
+        counts.append(f"{label((str(algorithm), str(variant)))} {alone} of {len(rows)} times")
+    if not counts:
+        return []
+    seeds = decisions["seed"].nunique()
+    over = f", over {seeds} seeds" if seeds > 1 else ""
+    return [f"Clients keep the model that they trained alone{over}: {', '.join(counts)}."]

@@ -61,6 +61,10 @@ def plain_table(title: str | None, caption: str | Text) -> Table:
     )
 
 
+REASONS = 4
+"""So many different reasons stand below a table, with the clients that they concern."""
+
+
 def caption(rows: Sequence[Row]) -> list[str]:
     """Return what stands below a table of results: the protocol, what deviations are over, and which clients failed."""
     metric = metric_of_rows(rows)
@@ -110,7 +114,9 @@ def _excused(clients: Sequence[tuple[str, str]]) -> str:
     by_reason: dict[str, list[str]] = {}
     for name, reason in clients:
         by_reason.setdefault(reason, []).append(name)
-    return "; ".join(f"{_listed(names)} ({reason})" for reason, names in by_reason.items())
+    told = [f"{_listed(names)} ({reason})" for reason, names in list(by_reason.items())[:REASONS]]
+    more = sum(len(names) for names in list(by_reason.values())[REASONS:])
+    return "; ".join(told) + (f"; and {more} more, see undefined.csv" if more else "")
 
 
 def _targets(rows: Sequence[Row], target: str) -> str:

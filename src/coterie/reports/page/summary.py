@@ -46,7 +46,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     compared = [row for row in rows if not row["reference"] and row["ptr"] is not None]
     if not compared:
         return []
-    best = max(compared, key=lambda row: (row["ptr"], row["gain_mean"] or 0.0))
+    # who keeps its own model loses nothing, but has nothing of the others either
+    best = max(compared, key=lambda row: ((row["gain_mean"] or 0.0) > 0, row["ptr"], row["gain_mean"] or 0.0))
     share = f"With {best['label']}, {100 * best['ptr']:.0f} % of the clients end no worse off than alone"
     if best["gain_mean"] is not None:
         points = best["gain_mean"]
