@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
 
 
+WRITING_SHARE = 0.1
+"""Of the time, for tables that would be written only because a job has ended."""
+
+
 class Session:
     """One sitting of an experiment; it keeps the books of all jobs (an `Observer`)."""
 
@@ -48,6 +53,8 @@ class Session:
         self.tracking = tracking(experiment, run, self.display.warn)
         self.stop = StopRequest()
         self._openings: dict[Key, Opening] = {}
+        self._written, self._moment, self._effort = -1, 0.0, 0.0
+        self._over: list[Job] = []  # their results are not on disk yet
 
     def run(self) -> Result:
         """Run what is left, then write the summary."""
@@ -64,6 +71,7 @@ class Session:
             self._name_the_slow_layer()
             try:
                 self._carry_out(groups, count, threads)
+                self._write()
             except BaseException:
                 with suppress(CoterieError):
                     self._write()  # what was computed before the mishap is kept
@@ -240,15 +248,16 @@ class Session:
         self.display.warn(self.record.diverged[-1])
 
     def finished(self, job: Job, closing: Closing) -> None:
-        """Traffic by client and history; only then the job counts as finished."""
+        """Traffic by client and history; jobs that end one after the other are written together, if that takes long."""
         self._note_traffic(job, closing)
         self.tracking.end(job.key, "finished")
-        self._write()
-        self.record.finish(job.key)
+        self._over.append(job)
+        if time.monotonic() - self._moment >= self._effort / WRITING_SHARE:
+            self._write()
         reference = self._reference(job)
         frames = self.history.frames([job.key, reference.key])
         alone = None
-        if reference.key in self.record.finished:
+        if reference.key in self.record.finished or reference in self._over:
             rows = _rows_of(frames.clients, reference)
             alone = choose_round(rows, self.experiment.config.report, metric=self._metric(job))
         seconds = float(_rows_of(frames.timings, job)["seconds"].sum())
@@ -272,9 +281,20 @@ class Session:
         return main_metric(self._openings[job.key].task, self.experiment.config.metric)
 
     def _write(self) -> None:
-        """The tables, in the order of the plan, whichever job was faster."""
-        self.history.arrange(self._runs)
-        self.history.write(self.directory)
+        """The tables, in the order of the plan, whichever job was faster; only then jobs count as finished.
+
+        Jobs that save together write them once.
+        """
+        if self.history.version != self._written:
+            begin = time.monotonic()
+            self.history.arrange(self._runs)
+            self.history.write(self.directory)
+            self._written, self._moment = self.history.version, time.monotonic()
+            self._effort = self._moment - begin
+        while self._over:
+            job = self._over.pop(0)
+            self.record.finish(job.key)
+            self.directory.checkpoint(*job.key).unlink(missing_ok=True)
 
     def _reference(self, job: Job) -> Job:
         """LOCAL with the seed of ``job``."""

@@ -93,7 +93,7 @@ class Observer(Protocol):
         """Every client failed; the rounds before are kept."""
 
     def finished(self, job: Job, closing: Closing) -> None:
-        """Rounds and models are complete."""
+        """Rounds and models are complete: once that is on disk, the checkpoint is no longer needed."""
 
 
 def carry_out(
@@ -154,7 +154,6 @@ def _carry_out(
             checkpoint.save(path, engine)  # so that a kill costs no round
             take_in(experiment, job, trained, newcomers, NewcomersDirectory(directory.newcomers))
     observer.finished(job, closing)
-    path.unlink(missing_ok=True)
     return True
 
 

@@ -72,6 +72,7 @@ class History:
         self._timings: list[Row] = []
         self._failures: list[Row] = []
         self._undefined: dict[Row, str] = {}
+        self.version = 0  # counts changes, so that what has not changed need not be written again
 
     def add_clients(
         self,
@@ -117,6 +118,7 @@ class History:
             raise ValueError(f"{len(roster)} clients, but n {sizes.shape} and values {results.shape} for {key}")
         if key in self._blocks:
             raise ValueError(f"there are results for {key} already; is (algorithm, variant) unique?")
+        self.version += 1
         self._blocks[key] = _Block(roster, self._kept(roster, split, sizes), results)
         if phase == "evaluate" and split:  # bytes of an evaluation belong to no split, and the ledger sums them
             owners = sizes > 0  # a client without examples has no metric, whatever stands in its place
@@ -139,6 +141,7 @@ class History:
         phase: str = "evaluate",
     ) -> None:
         """Add one value to the history."""
+        self.version += 1
         self._history.append((algorithm, variant or "", int(seed), int(round), phase, split, metric, float(value)))
 
     def add_ledger(
@@ -165,10 +168,12 @@ class History:
         self, algorithm: str, variant: str | None, seed: int, round: int, phase: str, seconds: float
     ) -> None:
         """Add the seconds that a phase of a round took."""
+        self.version += 1
         self._timings.append((algorithm, variant or "", int(seed), int(round), phase, float(seconds)))
 
     def add_failure(self, algorithm: str, variant: str | None, seed: int, round: int, client: str, reason: str) -> None:
         """Add a client that could not finish a round, and why."""
+        self.version += 1
         self._failures.append((algorithm, variant or "", int(seed), int(round), client, reason))
 
     def add_undefined(
@@ -178,6 +183,7 @@ class History:
 
         It is no fact of any round, so that `cut` leaves it.
         """
+        self.version += 1
         self._undefined[(algorithm, variant or "", int(seed), split, metric, client)] = reason
 
     @property
@@ -211,6 +217,7 @@ class History:
         A resumed run first cuts to its checkpoint, since the history may be ahead of it. So may the evaluation of the
         round ``owed``, which will come in anew.
         """
+        self.version += 1
         run = (algorithm, variant or "", int(seed))
 
         def again(key: Row) -> bool:
