@@ -115,6 +115,10 @@ def test_an_export_stands_alone_and_is_replaced_whole(run: Path, tmp_path: Path)
     result = command("predict", north, tmp_path / "x.npz", "-o", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     answers = pd.read_csv(tmp_path / "p.csv")
+    for name, read in (("p.parquet", pd.read_parquet), ("p.csv.gz", pd.read_csv)):
+        assert command("predict", north, tmp_path / "x.npz", "-o", tmp_path / name).exit_code == 0
+        pd.testing.assert_frame_equal(read(tmp_path / name).astype({"class": int}), answers)
+    assert "answers are a table" in error_of("predict", north, tmp_path / "x.npz", "-o", tmp_path / "p.txt")
     assert list(answers) == ["row", "class", "p_0", "p_1", "p_2"]
     assert answers[["p_0", "p_1", "p_2"]].sum(axis=1).to_numpy() == pytest.approx(1)
     assert "is the model of north, not of south" in error_of("predict", north, tmp_path / "x.npz", "--client", "south")
