@@ -81,7 +81,7 @@ def examples_of(
         groups={"client": clients},
         sides=None if split is None else Official(read_parts(full_texts(table, split, "split", where).tolist(), where)),
         blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
-        order=None if options.time is None else _order(table, options.time, where).tolist(),
+        order=None if options.time is None else times(table, options.time, where).tolist(),
         prepare=columns.prepared,
     )
 
@@ -199,8 +199,8 @@ def _labels(table: pd.DataFrame, options: TableOptions) -> list[str] | None:
     return class_names(column, options.task)
 
 
-def _order(table: pd.DataFrame, column: str, where: Origin) -> NDArray[np.float64]:
-    """The time of every row, which none may lack."""
+def times(table: pd.DataFrame, column: str, where: Origin) -> NDArray[np.float64]:
+    """The time of every row ``(N,)``, a number or a date in seconds; raises CoterieError where one lacks it."""
     full_texts(table, column, "time", where)
     return _times(table[column], column, where)
 
