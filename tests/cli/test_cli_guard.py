@@ -122,3 +122,15 @@ def test_the_page_says_how_often_local_was_kept(run: Path) -> None:
     text = (run / "report.html").read_text()
     assert f"Clients keep the model that they trained alone: ditto + guard {alone} of 4 times." in text
     assert "of 4 rounds." not in text
+
+
+def test_the_card_of_an_export_says_which_model_is_kept(run: Path, tmp_path: Path) -> None:
+    """Of the guarded method as of LOCAL, with the results that the summary counts."""
+    alone, kept = values(run, "", "local"), values(run, "guard")
+    for client, keeps in pd.read_csv(run / "guard.csv").set_index("client")["keeps"].items():
+        where = ("--client", client, "-a", "ditto-guard", "--format", "state_dict", "-o", tmp_path / str(client))
+        assert coterie("export", run, *where).exit_code == 0
+        card = (tmp_path / str(client) / "README.md").read_text()
+        words = {"local": "the model that it trained alone", "personalised": "its personalised model"}[keeps]
+        assert f"| method | ditto + guard: this client keeps {words} |" in card
+        assert f"| accuracy | {kept[client]:.4g} | {alone[client]:.4g} |" in card

@@ -14,6 +14,7 @@ from coterie.config import load_config
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation import build_federation
 from coterie.federation.schema import Schema
+from coterie.federation.show import class_grid, class_labels, class_plot
 
 
 def test_one_line_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,3 +264,16 @@ def test_other_clients_become_inputs_as_the_first_ones_did(tmp_path: Path) -> No
     alone = built(tmp_path, late, like={"clients": built(tmp_path, table, preprocessing="client").source["schemas"]})
     assert float(alone.train.client(0)[0][:, 3].mean()) == pytest.approx(0, abs=1e-5)
     assert alone.feature_shape == (4,)
+
+
+def test_large_targets_are_told_of(tmp_path: Path) -> None:
+    table = patients().assign(cost=lambda rows: 2000.0 + 10 * rows["age"], stay=lambda rows: rows["age"] / 10)
+    with pytest.warns(CoterieWarning, match=r"'cost' is about 2,\d{3} large.*such as by 1,000"):
+        built(tmp_path, table, target=["stay", "cost"])
+
+
+def test_classes_are_shown_by_name(tmp_path: Path) -> None:
+    federation = built(tmp_path, patients())
+    assert class_labels(federation) == ["no", "yes"]
+    assert str(class_grid(federation).caption).endswith("by client and class: 0 = no, 1 = yes")
+    assert [bar.name for bar in class_plot(federation).data] == ["no", "yes"]

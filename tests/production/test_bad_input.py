@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 from stored import HEADER, ROWS, SCHEMA, federation_of, of_table, store, table
 from typer.testing import CliRunner
 
@@ -18,7 +20,7 @@ import coterie
 from coterie.cli import app
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.models import ModelSpec
-from coterie.runs import RunDirectory, save_models
+from coterie.runs import RunDirectory, read_model, save_models
 
 LINEAR = ModelSpec("linear", {})
 
@@ -115,9 +117,18 @@ def test_an_export_stands_alone_and_is_replaced_whole(run: Path, tmp_path: Path)
     result = command("predict", north, tmp_path / "x.npz", "-o", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     answers = pd.read_csv(tmp_path / "p.csv")
+    for name, read in (("p.parquet", pd.read_parquet), ("p.csv.gz", pd.read_csv)):
+        assert command("predict", north, tmp_path / "x.npz", "-o", tmp_path / name).exit_code == 0
+        pd.testing.assert_frame_equal(read(tmp_path / name).astype({"class": int}), answers)
+    assert "answers are a table" in error_of("predict", north, tmp_path / "x.npz", "-o", tmp_path / "p.txt")
     assert list(answers) == ["row", "class", "p_0", "p_1", "p_2"]
     assert answers[["p_0", "p_1", "p_2"]].sum(axis=1).to_numpy() == pytest.approx(1)
     assert "is the model of north, not of south" in error_of("predict", north, tmp_path / "x.npz", "--client", "south")
+    np.savez(tmp_path / "pfllib.npz", data=np.array({"x": np.ones((2, 4)), "y": np.zeros(2, dtype=int)}))
+    assert command("predict", north, tmp_path / "pfllib.npz", "-o", tmp_path / "q.csv").exit_code == 0
+    assert (tmp_path / "q.csv").read_text() == (tmp_path / "p.csv").read_text()
+    np.savez(tmp_path / "code.npz", data=np.array({"x": print}))
+    assert "code.npz is damaged" in error_of("predict", north, tmp_path / "code.npz")
     (north / "model.ts.pt").write_bytes(b"rubbish")
     assert "model.ts.pt is damaged" in error_of("predict", north, tmp_path / "x.npz")
     (north / "model.ts.pt").unlink()
@@ -184,3 +195,14 @@ def test_folders_of_pictures(tmp_path: Path) -> None:
     assert list(answers["file"]) == ["new/a.png"]
     expected = coterie.predict(run.path, "north", federation.train.inputs[:1])
     pd.testing.assert_frame_equal(answers.drop(columns="file"), expected.drop(columns="row"))
+
+
+def test_models_that_nobody_has_trained_are_told_of(run: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 4)))
+    (run / "environment.json").write_text("{}")
+    coterie.predict(run, "north", tmp_path / "x.npz", algorithm="ditto")
+    file = run / "models" / "ditto" / "seed0" / "north.safetensors"
+    facts = read_model(file.parent, "north")
+    save_file(facts.tensors, file, metadata={"coterie": json.dumps({**facts.facts, "round": 0})})
+    with pytest.warns(CoterieWarning, match="ditto, seed 0: the reported round is 0"):
+        coterie.predict(run, "north", tmp_path / "x.npz", algorithm="ditto")

@@ -128,6 +128,25 @@ def test_a_mixture_of_a_real_run_is_one_module(tmp_path: Path) -> None:
     torch.testing.assert_close(found.softmax(-1), probabilities, rtol=0, atol=1e-5)
 
 
+def test_the_card_compares_with_local_in_the_round_that_the_metric_of_the_run_chooses(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "algorithms": ["local", "fedavg"], "metric": "f1", "metrics": ["f1"], "report": "best_val", "evaluate_every": 1,
+    }  # fmt: skip
+    result, _ = tiny_run(tmp_path, **changes)
+    path = result.directory / "clients.parquet"
+    table = pd.read_parquet(path)
+    alone = (table.algorithm == "local") & (table.split == "validation")
+    for metric, best in (("accuracy", 1), ("f1", 2)):
+        chosen = alone & (table.metric == metric)
+        table.loc[chosen, "value"] = (table.loc[chosen, "round"] == best).astype(float)
+    test = (table.algorithm == "local") & (table.split == "test") & (table.client == "client-02")
+    table.loc[test, "value"] = table.loc[test, "round"] / 100
+    table.to_parquet(path)
+    (exported,) = coterie.export(result.directory, "client-02", algorithm="fedavg", format="state_dict")
+    card = (exported.directory / "README.md").read_text()
+    assert next(line for line in card.splitlines() if line.startswith("| f1")).endswith("| 0.02 |")
+
+
 def test_models_of_newcomers_are_exported_from_their_folder(tmp_path: Path) -> None:
     series = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
     federation, spec = federation_of(series), ModelSpec("linear", {})

@@ -12,7 +12,8 @@ import pytest
 from tiny_runs import tiny_run
 
 import coterie
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
+from coterie.experiment.new_site import NewSite
 from coterie.federation.schema import Feature, Schema
 from coterie.runs import NewcomersDirectory, RunDirectory, load_model
 from coterie.yamltext import read_yaml
@@ -113,3 +114,22 @@ def test_tables_that_do_not_fit(run: Path, tmp_path: Path) -> None:
     with pytest.raises(CoterieError, match="--client names the owner of a table"):
         coterie.adapt(run, client="x")
     assert not NewcomersDirectory(tmp_path / "a").summary.exists()
+
+
+def test_its_rows_are_split_by_patient_where_those_of_the_members_were(run: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(patients(tmp_path)).assign(person=[f"p{i // 4}" for i in range(20)], x0=np.arange(20))
+    table.to_csv(tmp_path / "harbour.csv", index=False)
+    config = run / "config.yaml"
+    before = config.read_text()
+    config.write_text(before.replace("  source: synthetic\n", "  source: synthetic\n  group: person\n"))
+    try:
+        site = NewSite(RunDirectory(run), tmp_path / "harbour.csv", "harbour")
+        federation, _ = site.federation(0)
+        persons = [set((part.inputs[:, 0].round().int() // 4).tolist()) for part in (federation.train, federation.test)]
+        assert federation.test.n.tolist() == [4]
+        assert not persons[0] & persons[1]
+        table.drop(columns="person").to_csv(tmp_path / "harbour.csv", index=False)
+        with pytest.warns(CoterieWarning, match="no column 'person'"):
+            site.federation(0)
+    finally:
+        config.write_text(before)

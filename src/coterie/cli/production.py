@@ -74,7 +74,9 @@ def predict(
     client: Annotated[str | None, typer.Option(help="The client; an export has only one.")] = None,
     algorithm: Algorithm = None,
     seed: Seed = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file for the answers.")] = Path("predictions.csv"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The answers: .csv, .csv.gz or .parquet.")] = Path(
+        "predictions.csv"
+    ),
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -84,9 +86,12 @@ def predict(
     """
     console = standard_output()
     with friendly(debug):
+        from coterie.federation.raw_table import TABLES, is_table
         from coterie.production import predict as answer
         from coterie.runs.atomic import atomic_path
 
+        if not is_table(output):
+            raise CoterieError(f"--output {output}: answers are a table: end its name in {', '.join(TABLES)}.")
         if not output.parent.is_dir():
             raise CoterieError(f"--output {output}: there is no folder {output.parent}.")
         answers = answer(directory, client, data, algorithm=algorithm, seed=seed)
@@ -94,5 +99,8 @@ def predict(
             print_json(answers.to_dict("records"))
             return
         with atomic_path(output) as temporary:
-            answers.to_csv(temporary, index=False)
+            if output.name.lower().endswith(".parquet"):
+                answers.to_parquet(temporary, index=False)
+            else:
+                answers.to_csv(temporary, index=False, compression="gzip" if output.suffix.lower() == ".gz" else None)
         console.print(f"{len(answers)} predictions are in {escape(str(output))}", highlight=False, soft_wrap=True)

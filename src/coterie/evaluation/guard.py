@@ -67,7 +67,8 @@ def evidence(alone: ArrayLike, personalised: ArrayLike, owner: ArrayLike, client
         owner: whose example each is, ``(n,)`` in 0 .. clients - 1.
         clients: number of clients K.
     """
-    delta = np.asarray(alone, dtype=np.float64) - np.asarray(personalised, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # both may be infinite, where both diverged
+        delta = np.asarray(alone, dtype=np.float64) - np.asarray(personalised, dtype=np.float64)
     who = np.asarray(owner, dtype=np.int64)
     n = np.bincount(who, minlength=clients)
     with np.errstate(invalid="ignore", divide="ignore"):

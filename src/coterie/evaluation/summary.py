@@ -173,7 +173,8 @@ def _transfer(values: "pd.Series[float]", local: "pd.Series[float]", kind: Metri
     if kind.larger_is_better:
         gain = individual_gain(ours, alone)
         return _Transfer(r_acc(ours, alone), ptr(ours, alone), gain, int((gain < 0).sum()))
-    gain = alone - ours
+    with np.errstate(invalid="ignore"):  # both may be infinite, where both diverged
+        gain = alone - ours
     return _Transfer(r_mae(ours, alone), ptr_mae(ours, alone), gain, int((gain < 0).sum()))
 
 

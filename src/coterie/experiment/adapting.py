@@ -132,6 +132,8 @@ def adapt(
         labels={system.key: system.label for system in plan.systems},
     )
     remarks += folder.remarks(keys)
+    if not measured and site is not None:
+        remarks.insert(0, f"{site.path} has no column of the target, so that nothing can be measured")
     if (
         newcomers is not None
         and site is None

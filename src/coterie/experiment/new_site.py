@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
+from coterie.experiment.runner import stored_config
 from coterie.federation import ClientData, Federation
+from coterie.federation.examples import Examples
 from coterie.federation.frames import encode, encode_target, numbers, read_frame, texts
+from coterie.federation.partition import RULES
 from coterie.federation.partition.rule import Sizes
-from coterie.federation.partition.shares import split_counts, stratified
+from coterie.federation.partition.shares import SplitRule
+from coterie.federation.places import Origin
 from coterie.federation.raw_table import numbering, raw_columns
 from coterie.federation.schema import Feature, Schema
+from coterie.federation.tables import full_texts, times
 from coterie.runs import RunDirectory
 from coterie.runs.schemas import Schemas
 from coterie.training.keys import generator
@@ -71,7 +77,7 @@ class NewSite:
             parts = dict.fromkeys(("train", "validation", "test"), everything)
         else:
             targets = self._targets(table, schema)
-            parts = self._divided(targets, seed)
+            parts = self._divided(table, targets, schema, seed)
         if not self._shared(seed):
             schema = _own(schema, table.iloc[parts["train"]])
         inputs, answers = torch.from_numpy(encode(table, schema.features or ())), torch.from_numpy(targets)
@@ -119,12 +125,41 @@ class NewSite:
             )
         return targets
 
-    def _divided(self, targets: NDArray[Any], seed: int) -> dict[str, NDArray[np.int64]]:
-        strata = targets if targets.ndim == 1 else np.zeros(len(targets), dtype=np.int64)
-        counts = np.array([split_counts(self.name, len(strata), SIZES)])
-        order = generator(seed, 0, f"new site {self.name}").permutation(len(strata))
-        train, validation, test = stratified([order], strata, counts, int(strata.max(initial=0)) + 1)
-        return {"train": train[0], "validation": validation[0], "test": test[0]}
+    def _divided(
+        self, table: pd.DataFrame, targets: NDArray[Any], schema: Schema, seed: int
+    ) -> dict[str, NDArray[np.int64]]:
+        """Rows of each part, split as the members' rows were: by patient and by time where these were."""
+        examples = Examples(
+            self.path.name,
+            torch.zeros(len(table), 0),
+            torch.from_numpy(targets),
+            classes=schema.classes,
+            task=schema.task,
+            blocks=self._column(table, "group"),
+            order=self._column(table, "time"),
+        )
+        rule = RULES["natural"].model_validate({"rule": "natural", "min_examples": 1})
+        order = generator(seed, 0, f"new site {self.name}").permutation(len(table))
+        assert isinstance(rule, SplitRule)
+        parts = rule.split(examples, [order], [self.name], SIZES)
+        return {part: rows[0] for part, rows in zip(("train", "validation", "test"), parts, strict=True)}
+
+    def _column(self, table: pd.DataFrame, key: str) -> list[Any] | None:
+        """The column by which the run's ``federation.<key>`` split its members' rows; None where nothing did."""
+        column = stored_config(self.run)["federation"].get(key)
+        if not isinstance(column, str):
+            return None
+        if column not in table.columns:
+            warnings.warn(
+                f"{self.path} has no column {column!r} (federation.{key}), by which the members' rows were split: its "
+                "rows are split without it.",
+                CoterieWarning,
+                stacklevel=2,
+            )
+            return None
+        where = Origin(str(self.path), [(str(self.path), *numbering(self.path))])
+        values = full_texts(table, column, key, where) if key == "group" else times(table, column, where)
+        return list(values.tolist())
 
 
 def _layout(feature: Feature) -> tuple[Any, ...]:

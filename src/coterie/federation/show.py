@@ -28,6 +28,13 @@ def describe(federation: Federation) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def class_labels(federation: Federation) -> list[str]:
+    """Names of the classes in order, where the data name them other than 0, 1, ..., as a user's table may."""
+    schemas = [federation.source.get("schema"), *(federation.source.get("schemas") or {}).values()]
+    labels = next((list(schema.get("labels") or []) for schema in schemas if schema), [])
+    return [] if labels == [str(c) for c in range(len(labels))] else labels
+
+
 def class_grid(federation: Federation, split: Split = "train") -> Table:
     """Clients by classes as coloured cells for the terminal; the brighter, the more examples.
 
@@ -52,6 +59,8 @@ def class_grid(federation: Federation, split: Split = "train") -> Table:
         label = str(c) if width > 1 else str(c % 10)
         table.add_column(label, justify="right", width=width, no_wrap=True)
     top = rows.max(initial=1)
+    if (named := class_labels(federation)) and counts.shape[1]:
+        table.caption = f"{caption}: {', '.join(f'{c} = {name}' for c, name in enumerate(named))}"
     for row, n, start in zip(rows, np.add.reduceat(sizes, starts), starts.tolist(), strict=True):
         last = min(start + joined, federation.k) - 1
         name = federation.names[start] + (f" … {federation.names[last]}" if last > start else "")
@@ -64,9 +73,9 @@ def class_plot(federation: Federation, split: Split = "train") -> go.Figure:
     figure = go.Figure()
     names = list(federation.names)
     if federation.task == "classification":
-        counts = federation.class_counts(split).cpu().numpy()
+        counts, labels = federation.class_counts(split).cpu().numpy(), class_labels(federation)
         for c in range(federation.classes):
-            figure.add_bar(x=names, y=counts[:, c], name=f"class {c}")
+            figure.add_bar(x=names, y=counts[:, c], name=labels[c] if labels else f"class {c}")
     else:
         figure.add_bar(x=names, y=federation.split(split).n.cpu().numpy(), name="examples")
     figure.update_layout(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation.examples import Examples
 from coterie.federation.federation import Task
 from coterie.federation.frames import FEW, MANY, Cells, class_names, encode_target, numbers, texts
@@ -23,6 +24,9 @@ from coterie.federation.table_options import TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LARGE = 30.0
+"""From this root mean square on a target is worth a warning."""
 
 
 def examples_of(
@@ -81,7 +85,7 @@ def examples_of(
         groups={"client": clients},
         sides=None if split is None else Official(read_parts(full_texts(table, split, "split", where).tolist(), where)),
         blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
-        order=None if options.time is None else _order(table, options.time, where).tolist(),
+        order=None if options.time is None else times(table, options.time, where).tolist(),
         prepare=columns.prepared,
     )
 
@@ -166,7 +170,9 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
                     "it, or say task: classification."
                 )
         schema = Schema(task="regression", classes=len(options.targets), target=options.target, shape=[1])
-        return "regression", [], encode_target(table, schema)
+        targets = encode_target(table, schema)
+        _warn_of_large(targets, options)
+        return "regression", [], targets
     name = options.targets[0]
     if len(labels) < 2:
         raise CoterieError(
@@ -181,6 +187,20 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
             f"{', '.join(labels[:10])}: correct it, or the labels."
         )
     return "classification", labels, targets
+
+
+def _warn_of_large(targets: NDArray[Any], options: TableOptions) -> None:
+    """One warning for targets ``(N, t)`` so large that steps of gradients are, too: they stay as they are."""
+    sizes = np.sqrt((targets.astype(np.float64) ** 2).mean(axis=0))
+    largest = int(sizes.argmax())
+    if sizes[largest] > LARGE:
+        unit = 10 ** int(np.log10(sizes[largest]))
+        warnings.warn(
+            f"The target {options.targets[largest]!r} is about {sizes[largest]:,.0f} large, and targets are used as "
+            f"they are: training may be slow or diverge. Divide it beforehand, such as by {unit:,}.",
+            CoterieWarning,
+            stacklevel=2,
+        )
 
 
 def _labels(table: pd.DataFrame, options: TableOptions) -> list[str] | None:
@@ -199,8 +219,8 @@ def _labels(table: pd.DataFrame, options: TableOptions) -> list[str] | None:
     return class_names(column, options.task)
 
 
-def _order(table: pd.DataFrame, column: str, where: Origin) -> NDArray[np.float64]:
-    """The time of every row, which none may lack."""
+def times(table: pd.DataFrame, column: str, where: Origin) -> NDArray[np.float64]:
+    """The time of every row ``(N,)``, a number or a date in seconds; raises CoterieError where one lacks it."""
     full_texts(table, column, "time", where)
     return _times(table[column], column, where)
 

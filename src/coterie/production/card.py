@@ -13,7 +13,6 @@ import torch
 
 from coterie.errors import CoterieError
 from coterie.evaluation.protocol import choose_round
-from coterie.evaluation.tables import MAIN_METRIC
 from coterie.experiment.plan import REFERENCE
 from coterie.federation.raw_table import may_be_missing
 from coterie.production.choice import Chosen
@@ -21,6 +20,7 @@ from coterie.production.formats import Format, is_mixture
 from coterie.production.graph import Served
 from coterie.production.preprocessing import Preprocessing
 from coterie.runs import About
+from coterie.runs.directory import system_folder
 
 MEANING = {
     "probabilities": "the probability of each class; the rows add up to 1",
@@ -58,7 +58,7 @@ def _summary(chosen: Chosen, preprocessing: Preprocessing, module: Served) -> st
     rows = {
         "predicts": f"{what}{target} ({preprocessing.task})",
         "client": preprocessing.client,
-        "method": preprocessing.label,
+        "method": preprocessing.label + _kept(chosen),
         "seed": str(preprocessing.seed),
         "round": "unknown" if preprocessing.round is None else str(preprocessing.round),
         "model": f"{kind} `{facts['model']['name']}`, {sum(p.numel() for p in module.model.parameters()):,} parameters",
@@ -66,6 +66,16 @@ def _summary(chosen: Chosen, preprocessing: Preprocessing, module: Served) -> st
     }
     return "It was trained by personalised federated learning, for this client's data.\n\n" + _table(
         ["", ""], [[name, value] for name, value in rows.items()]
+    )
+
+
+def _kept(chosen: Chosen) -> str:
+    """Of a guarded method, whose file is a copy of the model that won: which of the two this client keeps."""
+    source = str(chosen.facts["algorithm"])
+    if system_folder(source, str(chosen.facts["variant"])) == chosen.system:
+        return ""
+    return (
+        f": this client keeps {'the model that it trained alone' if source == REFERENCE else 'its personalised model'}"
     )
 
 
@@ -122,7 +132,7 @@ def _metrics(chosen: Chosen) -> tuple[Mapping[str, float], Mapping[str, float]]:
         table = pd.read_parquet(run.clients, filters=[("seed", "==", chosen.seed), ("phase", "==", "evaluate")])
         about = About.read(run)
         alone = table[table["algorithm"] == REFERENCE]
-        reference = choose_round(alone, about.report, metric=MAIN_METRIC[about.task])
+        reference = choose_round(alone, about.report, metric=about.metric)
         facts = chosen.facts
         own = table[(table["algorithm"] == facts["algorithm"]) & (table["variant"] == facts["variant"])]
     except (CoterieError, OSError, ValueError, KeyError):

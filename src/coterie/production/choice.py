@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.plan import REFERENCE
 from coterie.runs import About, RunDirectory, StoredModel, read_model, stored_clients, system_folder
 
@@ -113,7 +114,15 @@ def choose(directory: str | Path, client: str, algorithm: str | None, seed: int 
     clients = stored_clients(folder)
     wanted = clients if client == EVERYONE and EVERYONE not in clients else [known(client, clients, "client")]
     label = methods[system].label if system in methods else system
-    return [Chosen(place, system, label, found, name, read_model(folder, name)) for name in wanted]
+    models = [Chosen(place, system, label, found, name, read_model(folder, name)) for name in wanted]
+    if place.run is not None and place.path == place.run.path and str(models[0].facts.get("round")) == "0":
+        warnings.warn(
+            f"{label}, seed {found}: the reported round is 0, so its models are the initial ones, which nobody has "
+            "trained: see the run's table for why.",
+            CoterieWarning,
+            stacklevel=2,
+        )
+    return models
 
 
 def known(name: str, names: Sequence[str], what: str) -> str:

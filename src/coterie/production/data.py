@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.errors import CoterieError
 from coterie.federation.datasets.images import read_images
+from coterie.federation.datasets.own_npz import read_client
 from coterie.federation.frames import read_frame
 from coterie.federation.raw_table import TABLES, is_table, numbering, raw_columns
 from coterie.production.preprocessing import Preprocessing
@@ -83,7 +84,13 @@ def _archive(path: Path) -> NDArray[Any]:
             names = archive.files
             if "x" not in names and len(names) != 1:
                 raise CoterieError(f"{path} holds no array 'x', only {', '.join(names) or 'nothing'}.")
-            return np.asarray(archive["x" if "x" in names else names[0]])
+            name = "x" if "x" in names else names[0]
+            try:
+                return np.asarray(archive[name])
+            except ValueError:
+                if name != "data":
+                    raise
+                return read_client(path).inputs.numpy()  # PFLlib's dictionary, read without running anything
     except FileNotFoundError as error:
         raise CoterieError(f"There is no archive {path}.") from error
     # np.load takes what is no archive for a single array or a pickle

@@ -28,9 +28,10 @@ def newcomers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     seeds = max((len(row["seeds"]) for row in rows), default=1)
     over = f", ± over {seeds} seeds" if seeds > 1 else ""
     count = max((row["newcomers"] for row in rows), default=0)
+    of = "1 newcomer" if count == 1 else f"{count} newcomers"
     table = plain_table(
         f"Newcomers: {NAMES.get(metric, title_of(metric))}",
-        f"Means over {count} newcomers{over}, on arrival and after epochs on their own data; the server is that of the "
+        f"Means over {of}{over}, on arrival and after epochs on their own data; the server is that of the "
         "last round. Gain and PTR: at the last epoch, against as many epochs alone (LOCAL).",
     )
     for number, header in enumerate(
