@@ -184,3 +184,11 @@ def test_folders_of_pictures(tmp_path: Path) -> None:
     assert list(answers["file"]) == ["new/a.png"]
     expected = coterie.predict(run.path, "north", federation.train.inputs[:1])
     pd.testing.assert_frame_equal(answers.drop(columns="file"), expected.drop(columns="row"))
+
+
+def test_numbers_too_large_to_compute_with(tmp_path: Path, tabular: Path) -> None:
+    rows = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
+    rows.loc[1, "year"] = "1e60"
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    said = error_of("predict", tabular, tmp_path / "new.csv", "--client", "north")
+    assert "line 3: 'year' is 1e60, which is too large to compute with: correct it." in said
