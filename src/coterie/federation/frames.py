@@ -131,7 +131,8 @@ def numbers(column: pd.Series[Any]) -> Cells:
 
 def too_large(cells: Cells) -> Mask:
     """Where numbers are so large that nothing can be computed with them, ``(n,)``: their squares are infinite."""
-    return np.abs(cells.values) > LARGEST
+    huge: Mask = np.abs(cells.values) > LARGEST
+    return huge
 
 
 def texts(column: pd.Series[Any]) -> Cells:
