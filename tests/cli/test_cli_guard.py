@@ -1,5 +1,7 @@
 """The guard as a user meets it: what each client keeps, what is reported, an interruption, and what is refused."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +85,45 @@ def test_resuming_a_finished_run_changes_nothing(run: Path) -> None:
     before = (run / "summary.json").read_text(), (run / "guard.csv").read_text()
     assert coterie("resume", run, "-q").exit_code == 0
     assert ((run / "summary.json").read_text(), (run / "guard.csv").read_text()) == before
+
+
+def test_a_fold_that_a_kill_left_half_made_is_trained(run: Path, tmp_path: Path) -> None:
+    """Also one that is not even a run directory yet; the result is that of a run that nothing stopped."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    shutil.rmtree(copy / "guard" / "fold1")
+    (copy / "guard" / "fold1" / "checkpoints").mkdir(parents=True)
+    (copy / "guard.csv").unlink()
+    result = coterie("resume", copy, "-q")
+    assert result.exit_code == 0, result.output
+    assert (copy / "guard.csv").read_text() == (run / "guard.csv").read_text()
+
+
+@pytest.mark.parametrize("file", ["losses/ditto/seed0.npz", "clients.parquet", "checkpoints/progress.json"])
+def test_of_a_damaged_fold_it_is_said_how_to_train_it_again(run: Path, tmp_path: Path, file: str) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    (copy / "guard" / "fold0" / file).write_bytes(b"?")
+    fold = copy / "guard" / "fold0"
+    assert error_of(coterie("resume", copy, "-q")) == (
+        f"the guard cannot read the fold {fold}: delete this folder, then `coterie resume {copy}` trains it again."
+    )
+
+
+def test_folds_see_the_data_of_the_run(run: Path, tmp_path: Path) -> None:
+    """Stopped between two folds, the next one compares the data with those of the run."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    shutil.rmtree(copy / "guard" / "fold1")
+    record = copy / "checkpoints" / "progress.json"
+    content = json.loads(record.read_text())
+    content["sources"]["0"]["digest"] = "of other data"
+    record.write_text(json.dumps(content))
+    assert "the data for seed 0 are not those this run began with" in error_of(coterie("resume", copy, "-q"))
+    assert not (copy / "guard" / "fold1").exists()
+
+
+def test_the_estimate_tells_what_the_folds_cost(tmp_path: Path) -> None:
+    result = coterie("run", written(tmp_path, GUARDED), "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "guard, 2 folds" in result.output
 
 
 def test_validation_examples_alone_and_one_method_alone(tmp_path: Path) -> None:

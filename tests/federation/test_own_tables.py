@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -277,3 +278,34 @@ def test_classes_are_shown_by_name(tmp_path: Path) -> None:
     assert class_labels(federation) == ["no", "yes"]
     assert str(class_grid(federation).caption).endswith("by client and class: 0 = no, 1 = yes")
     assert [bar.name for bar in class_plot(federation).data] == ["no", "yes"]
+
+
+def test_codes_that_look_like_numbers_stay_apart(tmp_path: Path) -> None:
+    table = patients()
+    for codes in (["01", "1", "1E2"], ["1_0", "10", "100"]):
+        table["hospital"] = np.tile(codes, 20)
+        assert built(tmp_path, table).names == tuple(sorted(codes))
+    table["hospital"], table["sick"] = np.tile(["3", "3.0", "5"], 20), np.tile(["0.0", "1.000e+00", "1"], 20)
+    federation = built(tmp_path, table)
+    assert (federation.names, federation.source["schema"]["labels"]) == (("3", "5"), ["0", "1"])
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("dose", [1.5e300, 2.0] * 30, "line 2: 1.5e+300 in the column 'dose' is too large to compute with"),
+        ("dose", ["1,5", "2,25"] * 30, "line 2: '1,5' in the column 'dose' seems to be a number: write a point"),
+        ("dose", ["1,500.5", "12"] * 30, "'1,500.5' in the column 'dose' seems to be a number"),
+        ("", range(60), "a column without a name: give it one, or remove it"),
+    ],
+)
+def test_columns_that_cannot_be_learnt_from(tmp_path: Path, column: str, values: list[object], message: str) -> None:
+    with pytest.raises(CoterieError, match=re.escape(message)):
+        built(tmp_path, patients().assign(**{column: values}))
+
+
+def test_cells_between_other_signs_and_commas_at_the_end(tmp_path: Path) -> None:
+    with pytest.raises(CoterieError, match=r"patients.csv has ';' between its cells: save it with commas"):
+        built(tmp_path, patients().to_csv(index=False, sep=";"))
+    text = patients().to_csv(index=False)
+    assert torch.equal(built(tmp_path, text.replace("\n", ",\n")).train.inputs, built(tmp_path, text).train.inputs)

@@ -206,3 +206,11 @@ def test_models_that_nobody_has_trained_are_told_of(run: Path, tmp_path: Path) -
     save_file(facts.tensors, file, metadata={"coterie": json.dumps({**facts.facts, "round": 0})})
     with pytest.warns(CoterieWarning, match="ditto, seed 0: the reported round is 0"):
         coterie.predict(run, "north", tmp_path / "x.npz", algorithm="ditto")
+
+
+def test_numbers_too_large_to_compute_with(tmp_path: Path, tabular: Path) -> None:
+    rows = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
+    rows.loc[1, "year"] = "1e60"
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    said = error_of("predict", tabular, tmp_path / "new.csv", "--client", "north")
+    assert "line 3: 'year' is 1e60, which is too large to compute with: correct it." in said

@@ -17,6 +17,7 @@ from torch import Tensor
 from coterie.config import Config
 from coterie.engines import Engine
 from coterie.experiment.experiment import Experiment
+from coterie.experiment.guarding import guards, section
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import how_many
 from coterie.experiment.sharing import chosen_share, grouped
@@ -70,10 +71,30 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
     experiment.check()
     seed = config.seeds[0]
     costs = {system.label: measure(experiment, Job(system, seed)) for system in experiment.plan.systems}
+    if guards(experiment.plan):
+        costs |= _guard(experiment, costs)
     share = chosen_share(experiment)
     experiment.settle({"share": share})
     count, _ = how_many(experiment, len(grouped(experiment, list(experiment.plan))), share)
     return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count, share)
+
+
+def _guard(experiment: Experiment, costs: Mapping[str, Cost]) -> dict[str, Cost]:
+    """What the guard costs beside: its folds, and one more model a client for each guarded system."""
+    folds, systems = section(experiment.config).folds, experiment.plan.systems
+    guarded = [costs[system.label] for system in systems if system.guarded]
+    names = {system.algorithm for system in systems if system.guarded} | {experiment.plan.reference.algorithm}
+    again = [costs[system.label] for system in systems if system.algorithm in names]
+    return {
+        f"guard, {folds} folds": Cost(
+            seconds=folds * sum(cost.seconds for cost in again),
+            memory=max(cost.memory for cost in again),
+            models=sum(cost.models for cost in guarded),
+            server=0.0,
+            checkpoint=max(cost.checkpoint for cost in again),
+            history=folds * sum(cost.history for cost in again),
+        )
+    }
 
 
 def measure(experiment: Experiment, job: Job) -> Cost:
@@ -169,7 +190,7 @@ def _table(costs: Mapping[str, Cost], seeds: int, processes: int, share: int) ->
     times = f", times {processes}" if processes > 1 else ""
     shared = f"{share} seeds share a stack, which takes less time than they would one by one. " if share > 1 else ""
     table.caption = (
-        f"Runs {together}. {shared}Memory is the largest of the methods{times}. "
+        f"Runs {together}. {shared}Memory is the largest of all{times}. "
         f"A checkpoint takes up to {decimal(int(max(c.checkpoint for c in every)))} while a method runs."
     )
     table.caption_justify = "left"

@@ -5,9 +5,11 @@ The rule is that of `coterie.evaluation.guard`. It sees losses on validation exa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coterie.experiment.experiment import Experiment
+
+Content = TypeVar("Content")
 
 GUARDED = "guard"
 """How the variant of a guarded system ends."""
@@ -158,10 +162,11 @@ class Guard:
         """
         if not self.systems:
             return []
+        self._check_data()
         places = self._train()
         decisions = list(self._decide(places))
         reached = self._reached(history)
-        books = [history, *(History.read(place) for place in places if place is not self.directory)]
+        books = [history, *(self._read(place, History.read) for place in places if place is not self.directory)]
         for decision in decisions:
             self._enter(history, decision, reached, books)
             if self.experiment.config.save_models:
@@ -171,11 +176,30 @@ class Guard:
         labels = {guarded(system).key: guarded(system).label for system in self.systems}
         return guard_sentences(table, labels.__getitem__)
 
+    def _check_data(self) -> None:
+        """The folds see the data of the run, also where they are trained in a later sitting."""
+        record = Record.of(self.directory)
+        for seed in self.experiment.plan.seeds:
+            record.check_source(seed, self.experiment.federation(seed).source)
+
+    def _read(self, place: RunDirectory, read: Callable[[RunDirectory], Content]) -> Content:
+        """What ``read`` finds in a run directory; a fold that is damaged can be trained again."""
+        try:
+            return read(place)
+        except CoterieError as error:
+            if place is self.directory:
+                raise
+            raise CoterieError(
+                f"the guard cannot read the fold {place.path}: delete this folder, then `coterie resume "
+                f"{self.directory.path}` trains it again."
+            ) from error
+
     def _train(self) -> list[RunDirectory]:
         """Where the losses lie: one run directory a fold, and the experiment's own, of the models that are kept."""
         names = {system.algorithm for system in self.systems}
         folds = [self._fold(index, names) for index in range(self.settings.folds)]
-        return folds + ([self.directory] if self.directory.losses.exists() else [])
+        validated = self.experiment.federation(self.experiment.config.seeds[0]).validation.total > 0
+        return folds + ([self.directory] if validated else [])
 
     def _fold(self, index: int, names: set[str]) -> RunDirectory:
         """One fold, trained to its end now or before."""
@@ -185,8 +209,13 @@ class Guard:
         config, given = fold_config(self.experiment.config, index, names), self.experiment.given
         fold = Experiment(config, data_dir=self.experiment.data_dir, federation=given)
         known = (path / "environment.json").exists()
-        if known and {job.key for job in fold.plan} <= set(Record.of(RunDirectory(path)).finished):
-            return RunDirectory(path)
+        if known:
+            self._read(RunDirectory(path), History.read)
+            record = self._read(RunDirectory(path), Record.of)
+            if {job.key for job in fold.plan} <= set(record.finished):
+                return RunDirectory(path)
+        elif path.exists():  # a kill left it before it was a run directory, so that nothing in it is worth anything
+            shutil.rmtree(path)
         if self.console is not None:
             self.console.print(f"Guard, fold {index + 1} of {self.settings.folds}", highlight=False)
         try:
@@ -200,10 +229,16 @@ class Guard:
 
     def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
         """What the clients of every guarded run decide; the runs of a seed that diverged are left out."""
+
+        def load(run: Job, place: RunDirectory) -> Losses:
+            return load_losses(place, *run.key)
+
         for job in self.experiment.plan:
             if job.system.guarded:
                 alone = Job(self.experiment.plan.reference, job.seed)
-                pairs = [(load_losses(place, *alone.key), load_losses(place, *job.key)) for place in places]
+                pairs = [
+                    (self._read(place, partial(load, alone)), self._read(place, partial(load, job))) for place in places
+                ]
                 found = compared(pairs, LOSS.get(self._metric.partition(":")[0]))
                 yield Decision(job, pairs[0][0].names, found, judge(found, self.settings.confidence))
 

@@ -25,6 +25,8 @@ MANY = 100
 """A text column with more values than this is no category."""
 FEW = 20
 """A target of whole numbers is a class where it has at most so many values."""
+LARGEST = 1e150
+"""Larger numbers have no square."""
 
 Mask = NDArray[np.bool_]
 
@@ -65,7 +67,7 @@ def read_frame(path: Path) -> pd.DataFrame:
             # without a header, since pandas would rename a column that is there twice
             raw = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, skipinitialspace=True)
             table = raw.iloc[1:].reset_index(drop=True)
-            table.columns = raw.iloc[0].str.strip().tolist()
+            table.columns = raw.iloc[0].fillna("").str.strip().tolist()
     # pandas reports empty and malformed files by kinds of ValueError
     except (OSError, EOFError, ValueError, ImportError, zlib.error) as error:
         raise CoterieError(f"{path} cannot be read as a table: {_reason(error)}.") from error
@@ -73,13 +75,30 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 
 def checked_frame(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """A table with rows, whose columns have texts as names; raises CoterieError for one that is there twice."""
+    """A table with rows, whose columns have texts as names.
+
+    A nameless column without any value, as a comma at the end of every line makes, is left out.
+
+    Raises:
+        CoterieError: a column is there twice, or cells are not between commas.
+    """
+    nameless = [not str(name).strip() for name in table.columns]
+    table = table.loc[:, [not bare or not _missing(table.iloc[:, i]).all() for i, bare in enumerate(nameless)]]
     names = [str(name) for name in table.columns]
+    if len(names) == 1 and (sign := next((sign for sign in ";\t|" if sign in names[0]), None)):
+        seen = {"\t": "tabs"}.get(sign, f"{sign!r}")
+        raise CoterieError(f"{path} has {seen} between its cells: save it with commas, or as .parquet.")
     if twice := [name for name in names if names.count(name) > 1]:
         raise CoterieError(f"{path} has the column {twice[0]!r} twice: rename one.")
     if table.empty:
         raise CoterieError(f"{path} has no rows: check the file.")
     return table.set_axis(names, axis=1)
+
+
+def check_named(features: Sequence[str], where: object) -> None:
+    """Raise CoterieError for a feature without a name, mostly numbers of rows that are nothing to learn from."""
+    if any(not name.strip() for name in features):
+        raise CoterieError(f"{where} has a column without a name: give it one, or remove it.")
 
 
 def _reason(error: Exception) -> str:
@@ -108,6 +127,12 @@ def numbers(column: pd.Series[Any]) -> Cells:
     values = pd.to_numeric(column.where(~missing), errors="coerce").to_numpy(np.float64, na_value=np.nan)
     wrong: Mask = ~missing & ~np.isfinite(values)
     return Cells(values, missing, wrong)
+
+
+def too_large(cells: Cells) -> Mask:
+    """Where numbers are so large that nothing can be computed with them, ``(n,)``: their squares are infinite."""
+    huge: Mask = np.abs(cells.values) > LARGEST
+    return huge
 
 
 def texts(column: pd.Series[Any]) -> Cells:
@@ -144,6 +169,7 @@ def infer_schema(
         CoterieError: no such column, a missing value, or a text column that is no category.
     """
     names = list(features) if features is not None else [name for name in table.columns if name != target]
+    check_named(names, "the table")
     for name in [target, *names]:
         if name not in table.columns:
             raise CoterieError(f"there is no column {name!r}: the columns are {', '.join(table.columns)}.")
@@ -212,7 +238,7 @@ def class_names(column: pd.Series[Any], task: Task | None) -> list[str] | None:
     distinct = np.unique(as_numbers.values)
     if task is None and (len(distinct) > FEW or (distinct % 1 != 0).any()):
         return None
-    return [plain(value) for value in distinct]
+    return sorted(set(values.values), key=lambda label: (float(label), label))
 
 
 def _feature(column: pd.Series[Any], name: str, missing: str, standardise: bool) -> Feature:

@@ -90,6 +90,13 @@ def _column(column: pd.Series[Any], feature: Feature, where: str, first: int) ->
         where_wrong = f"{where} {_row(cells.wrong, first)}"
         wrong.append(f"{where_wrong}: {feature.name!r} should be a number, not {bad!r}{_more(cells.wrong)}.")
     if feature.kind == "number":
+        with np.errstate(over="ignore"):
+            huge: Mask = np.abs((cells.values - feature.mean) / feature.std) > np.finfo(np.float32).max
+        if huge.any():
+            wrong.append(
+                f"{where} {_row(huge, first)}: {feature.name!r} is {column.iloc[int(huge.argmax())]}{_more(huge)}, "
+                "which is too large to compute with: correct it."
+            )
         return cells.values.astype(np.float64), wrong
     places = {value: float(place) for place, value in enumerate(feature.values)}
     values = np.array([places.get(value, -1.0) for value in cells.values], dtype=np.float64)

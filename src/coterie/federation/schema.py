@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -9,16 +10,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from coterie.federation.federation import Federation, Task
 
+WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*([eE][+-]?[0-9]+)?)?")
+"""A number as programs write it: without leading zeros, and with a point before an exponent."""
+
 
 def plain(value: Any) -> str:
-    """A category or a label as text: ``3``, ``3.0`` and ``"3"`` are the same, so are ``True`` and ``"true"``."""
+    """A category or a label as text: ``3``, ``3.0`` and ``"3"`` are the same, so are ``True`` and ``"true"``.
+
+    Codes stay what they are: ``03``, ``1_0`` and ``1E2`` are no other way to write 3, 10 and 100.
+    """
     text = str(value).strip()
     if text in ("True", "False"):
         return text.lower()
-    try:
-        number = float(text)
-    except ValueError:
+    if WHOLE.fullmatch(text) is None:
         return text
+    number = float(text)
     return f"{number:.0f}" if number.is_integer() and abs(number) < 1e15 else text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,17 @@ from numpy.typing import NDArray
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation.examples import Examples
 from coterie.federation.federation import Task
-from coterie.federation.frames import FEW, MANY, Cells, class_names, encode_target, numbers, texts
+from coterie.federation.frames import (
+    FEW,
+    MANY,
+    Cells,
+    check_named,
+    class_names,
+    encode_target,
+    numbers,
+    texts,
+    too_large,
+)
 from coterie.federation.places import Origin
 from coterie.federation.preparing import Kind
 from coterie.federation.schema import Schema
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
 
 LARGE = 30.0
 """From this root mean square on a target is worth a warning."""
+COMMAS = re.compile(r"[+-]?[0-9]+(,[0-9]+)+(\.[0-9]+)?|[+-]?[0-9]+(\.[0-9]+)*,[0-9]+")
+"""Numbers with a decimal comma, or with commas or points between thousands."""
 
 
 def examples_of(
@@ -57,6 +70,7 @@ def examples_of(
     features = options.features or [column for column in table.columns if column not in {*roles, *options.ignore}]
     if not features:
         raise CoterieError(f"{where(0).split(',')[0]} has no column left to predict from: list fewer under ignore.")
+    check_named(features, where.name)
     if clash := [column for column in features if column in {*options.targets, *besides}]:
         raise CoterieError(
             f"federation.features lists {clash[0]!r}, which is the target or names the client: leave it out."
@@ -128,6 +142,12 @@ def _columns(
     for name in features:
         kinds[name] = "category" if name in options.categorical else _kind(table[name], name, where)
         cells[name] = texts(table[name]) if kinds[name] == "category" else numbers(table[name])
+        if kinds[name] == "number" and (huge := too_large(cells[name])).any():
+            first = int(huge.argmax())
+            raise CoterieError(
+                f"{where(first)}: {table[name].iloc[first]} in the column {name!r} is too large to compute with: "
+                "correct it, or put the column under ignore."
+            )
         if options.missing == "error" and (gaps := cells[name].missing).any():
             raise CoterieError(
                 f"{where(int(gaps.argmax()))}: the column {name!r} has no value, as in {int(gaps.sum())} of "
@@ -147,6 +167,11 @@ def _kind(column: pd.Series[Any], name: str, where: Origin) -> Kind:
         raise CoterieError(
             f"{where(first)}: {column.iloc[first]!r} in the column {name!r}, which holds numbers elsewhere: correct "
             "it, or list the column under categorical."
+        )
+    if all(COMMAS.fullmatch(str(value).strip()) for value in column[cells.wrong]):
+        raise CoterieError(
+            f"{where(first)}: {column.iloc[first]!r} in the column {name!r} seems to be a number: write a point for "
+            "the decimals and nothing between thousands, or list the column under categorical."
         )
     if (different := len(set(texts(column).values[there]))) > MANY:
         raise CoterieError(
