@@ -17,7 +17,8 @@ from torch import Tensor
 from coterie.config import Config
 from coterie.engines import Engine
 from coterie.experiment.experiment import Experiment
-from coterie.experiment.plan import Job
+from coterie.experiment.guarding import guards, section
+from coterie.experiment.plan import REFERENCE, Job
 from coterie.experiment.processes import how_many
 from coterie.experiment.sharing import chosen_share, grouped
 from coterie.yamltext import write_yaml
@@ -73,7 +74,17 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
     share = chosen_share(experiment)
     experiment.settle({"share": share})
     count, _ = how_many(experiment, len(grouped(experiment, list(experiment.plan))), share)
-    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count, share)
+    table = _table(costs, len(config.seeds), count, share, _again(experiment, costs))
+    return write_yaml(experiment.config.as_dict()), table
+
+
+def _again(experiment: Experiment, costs: Mapping[str, Cost]) -> tuple[int, float]:
+    """How many folds a guard trains besides, and their seconds for one seed: LOCAL and what is guarded, each time."""
+    plan = experiment.plan
+    if not guards(plan):
+        return 0, 0.0
+    folds, names = section(experiment.config).folds, {REFERENCE, *(s.algorithm for s in plan.systems if s.guarded)}
+    return folds, folds * sum(costs[system.label].seconds for system in plan.systems if system.algorithm in names)
 
 
 def measure(experiment: Experiment, job: Job) -> Cost:
@@ -133,7 +144,7 @@ def _data_bytes(experiment: Experiment) -> float:
     return float(sum(storages.values()))
 
 
-def _table(costs: Mapping[str, Cost], seeds: int, processes: int, share: int) -> Table:
+def _table(costs: Mapping[str, Cost], seeds: int, processes: int, share: int, again: tuple[int, float]) -> Table:
     table = Table(
         title="Estimate from a few measured rounds",
         title_justify="left",
@@ -154,11 +165,14 @@ def _table(costs: Mapping[str, Cost], seeds: int, processes: int, share: int) ->
             decimal(int(cost.server * seeds)),
             decimal(int(cost.history * seeds)),
         )
+    folds, more = again
+    if folds:
+        table.add_row(f"guard, {folds} folds", _duration(more * seeds))
     every = list(costs.values())
     table.add_section()
     table.add_row(
         f"all, {seeds} seed{'s' if seeds > 1 else ''}",
-        _duration(sum(cost.seconds for cost in every) * seeds / processes),
+        _duration((sum(cost.seconds for cost in every) + more) * seeds / processes),
         decimal(int(max(cost.memory for cost in every)) * processes),
         decimal(int(sum(cost.models for cost in every) * seeds)),
         decimal(int(sum(cost.server for cost in every) * seeds)),
