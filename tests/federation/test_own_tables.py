@@ -277,10 +277,3 @@ def test_classes_are_shown_by_name(tmp_path: Path) -> None:
     assert class_labels(federation) == ["no", "yes"]
     assert str(class_grid(federation).caption).endswith("by client and class: 0 = no, 1 = yes")
     assert [bar.name for bar in class_plot(federation).data] == ["no", "yes"]
-
-
-@pytest.mark.parametrize(("split", "test"), [(None, 0.2), ("part", None)])
-def test_the_resolved_configuration_says_what_is_for_testing(split: str | None, test: float | None) -> None:
-    """Unless a column of the table says so."""
-    section = {"source": "table", "path": "x.csv", "client": "hospital", "target": "sick", "split": split}
-    assert load_config({"federation": section, "algorithms": ["local"]}).federation.test == test

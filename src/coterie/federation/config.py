@@ -28,7 +28,6 @@ from coterie.federation.datasets.sites import AT_SITES
 from coterie.federation.folds import Fold
 from coterie.federation.partition import RULES, Amount, Rule, Sizes
 from coterie.federation.sides import Official
-from coterie.federation.table_options import TableOptions
 
 if TYPE_CHECKING:
     PartitionConfig = Rule
@@ -135,8 +134,6 @@ class FederationConfig(BaseModel):
     @property
     def _may_be_split(self) -> bool:
         """Whether the source may have a split of its own, client by client, which only its files tell."""
-        if isinstance(self, TableOptions) and self.split is None:
-            return False  # a table has none but by that column
         return isinstance(self, Options) and self.own and self.partition.rule == "natural"
 
     def sizes_for(self, sides: Official | None) -> Sizes:
