@@ -11,6 +11,7 @@ import pytest
 from cli_helpers import assert_same_run, coterie, error_of, rows_of, tiny
 
 import coterie as package
+from coterie.experiment import estimate
 from coterie.models.factory import build_model
 from coterie.runs import RunDirectory, load_model
 
@@ -161,6 +162,16 @@ def test_a_dry_run_prints_configuration_and_costs_and_writes_nothing(here: Path)
     for word in ("lr: 0.1", "executor: stacked", "Estimate", "time", "memory", "all, 1 seed"):
         assert word in result.stdout
     assert list(here.iterdir()) == [path]
+
+
+def test_a_dry_run_counts_the_folds_of_a_guard(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOCAL and the guarded method once more for each fold."""
+    monkeypatch.setattr(estimate, "measure", lambda *_: estimate.Cost(10.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    printed = coterie("run", tiny(here), "--dry-run", "-s", "guard={folds: 2}").stdout
+    rows = {line.split("  ")[0]: line.split() for line in printed.splitlines() if " s " in f"{line} "}
+    assert rows["guard, 2 folds"][3:5] == ["40", "s"]
+    assert rows["all, 1 seed"][3:5] == ["60", "s"]
+    assert "guard," not in coterie("run", tiny(here), "--dry-run", "-s", "guard={folds: 0}").stdout
 
 
 def test_a_dry_run_of_models_that_are_not_saved(here: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,17 @@ def test_curves_are_the_means_by_round_with_a_band_of_one_deviation(run: OpenedR
     assert band.y1 == pytest.approx((own["mean"] + own["std"]).max())
     assert band.y0 == pytest.approx((own["mean"] - own["std"]).min())
     assert axes.get_ylabel() == "test accuracy"
+
+
+def test_results_in_the_reported_round_alone_are_no_curve(run: OpenedRun) -> None:
+    """As a guard has them, in a round of each seed's own: a line would join different seeds."""
+    history = run.tables.history
+    first, second, *_ = sorted(history["round"].unique())[1:]
+    own = (history["algorithm"] == "fedavg") & (history["phase"] == "evaluate")
+    reported = history["round"] == history["seed"].map({0: first, 1: second})
+    seldom = replace(run, tables=replace(run.tables, history=history[~own | reported]))
+    assert set(curves(run)["label"]) - set(curves(seldom)["label"]) == {"FedAvg"}
+    assert set(history.loc[own, "seed"]) == {0, 1}
 
 
 def test_a_single_seed_and_another_split(run: OpenedRun) -> None:

@@ -49,13 +49,16 @@ def curves(run: OpenedRun, split: str = "test", metric: str | None = None) -> pd
     """The mean over clients by evaluated round, over seeds (columns ``CURVE``).
 
     ``mean`` and ``std`` (``ddof=1``, 0 for one seed) are over the ``seeds`` that have come to that round, ``bytes`` is
-    what all clients together have sent and received until then, evaluation excluded, mean over seeds.
+    what all clients together have sent and received until then, evaluation excluded, mean over seeds. A system with
+    results in its reported round alone, as under a guard, has no curve.
     """
     history, name = run.tables.history, metric or run.metric
     chosen = history[(history["phase"] == "evaluate") & (history["split"] == split) & (history["metric"] == name)]
     frames = []
     for system in run.systems:
         own = chosen[(chosen["algorithm"] == system[0]) & (chosen["variant"] == system[1])]
+        if reported_only(own, chosen):
+            continue
         by_round = own.pivot_table(index="round", columns="seed", values="value", aggfunc="last").sort_index()
         if by_round.empty:
             continue
@@ -76,6 +79,14 @@ def curves(run: OpenedRun, split: str = "test", metric: str | None = None) -> pd
     if not frames:
         return pd.DataFrame({name: pd.Series(dtype="float64") for name in CURVE})
     return pd.concat(frames, ignore_index=True)
+
+
+def reported_only(own: pd.DataFrame, everyone: pd.DataFrame) -> bool:
+    """Whether a system has results in one round a seed, another one for each, where others have several.
+
+    A line through these would compare seeds, not rounds. Both tables have columns ``seed`` and ``round``.
+    """
+    return everyone["round"].nunique() > 1 and bool((own.groupby("seed")["round"].nunique() <= 1).all())
 
 
 def _bytes_so_far(run: OpenedRun, system: tuple[str, str], rounds: pd.Index) -> np.ndarray:

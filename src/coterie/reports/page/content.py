@@ -14,7 +14,7 @@ from coterie.evaluation.summary import NOT_OF_THE_RUN
 from coterie.reports.opened import OpenedRun
 from coterie.reports.page.links import links_of
 from coterie.reports.page.packing import evenly, packed
-from coterie.reports.series import curves, gains
+from coterie.reports.series import curves, gains, reported_only
 
 CURVE_CELLS = 300_000
 """Of clients' own curves: so many numbers are kept, in rounds that lie evenly; none where that would be few rounds."""
@@ -123,7 +123,8 @@ def _own_curves(run: OpenedRun, names: list[str]) -> dict[str, Any]:
     most = CURVE_CELLS // max(1, len(names) * max(1, len(run.systems)))
     if most < FEWEST_ROUNDS:
         return {}
-    return {run.about.label(system): found for system in run.systems if (found := _by_round(rows, system, names, most))}
+    drawn = [system for system in run.systems if not reported_only(_of(rows, system), rows)]
+    return {run.about.label(system): found for system in drawn if (found := _by_round(rows, system, names, most))}
 
 
 def _by_round(rows: pd.DataFrame, system: System, names: list[str], most: int) -> dict[str, Any] | None:
