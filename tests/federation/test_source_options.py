@@ -93,7 +93,7 @@ def test_the_whole_configuration_dumps_and_loads(tmp_path: Any) -> None:
     [
         ({"heigth": 1}, "Unknown key federation.heigth. Did you mean height?", "unknown key federation.heigth: did you mean federation.height?"),
         ({"trian": 1}, "Unknown key federation.trian. Did you mean train?", "unknown key federation.trian: did you mean federation.train?"),
-        ({"zzz": 1}, "resize, seed, places, height, moon.", "the keys of federation are source, partition, train, validation, test, normalise, resize, seed, places, height, moon."),
+        ({"zzz": 1}, "resize, seed, fold, places, height, moon.", "the keys of federation are source, partition, train, validation, test, normalise, resize, seed, fold, places, height, moon."),
         ({"height": "high"}, "federation.height: Input should be a valid number", "federation.height must be a number, not the text 'high'."),
         ({"height": float("inf")}, "federation.height: Input should be a finite number", "federation.height must be a finite number, not inf."),
         ({"places": True}, "federation.places: Input should be a valid integer", "federation.places must be a whole number, not true."),
@@ -109,7 +109,7 @@ def test_the_whole_configuration_dumps_and_loads(tmp_path: Any) -> None:
         ({"source": "tydes", "height": 1}, "federation.source: Unknown source 'tydes'. Did you mean 'tides'?", "federation.source: Unknown source 'tydes'. Did you mean 'tides'?"),
         ({"source": ["tides"], "height": 1}, "federation.source: Input should be a valid string", "federation.source must be text, not a list."),
         # a source without options refuses them as ever
-        ({"source": "digits", "height": 1}, "Unknown key federation.height. Valid: source, partition, train, validation, test, normalise, resize, seed.", "unknown key federation.height: the keys of federation are source, "),
+        ({"source": "digits", "height": 1}, "Unknown key federation.height. Valid: source, partition, train, validation, test, normalise, resize, seed, fold.", "unknown key federation.height: the keys of federation are source, "),
     ],
     ids=str,
 )  # fmt: skip
