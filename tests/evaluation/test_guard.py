@@ -69,6 +69,19 @@ def test_ties_go_to_local_and_who_has_no_evidence_goes_by_the_others() -> None:
     assert not judge(nobody, 0.5).keep.any()
 
 
+def test_an_infinite_loss_is_no_lack_of_evidence() -> None:
+    """It counts as the largest one; otherwise a client would go by the others, whose models are good ones."""
+    alone, own, owner = (
+        np.array([1.0, 1, 1, 0.5, 1, 1]),
+        np.array([0.5, 0.5, 0.6, np.inf, np.nan, np.inf]),
+        [0] * 3 + [1] * 3,
+    )
+    found = evidence(alone, own, owner, 2)
+    np.testing.assert_allclose(found.difference, [1 - 1.6 / 3, -0.5 / 3])
+    assert judge(found, 0.7).keep.tolist() == [True, False]
+    assert not judge(evidence([np.inf, np.nan], [np.nan, np.inf], [0, 0], 1), 0.7).keep.any()
+
+
 def test_the_stated_confidence_is_honest() -> None:
     """Where true gains are normal, of the clients believed to gain with p in [0.6, 0.8] about seven in ten do."""
     generator = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -216,6 +217,11 @@ def test_arrays() -> None:
     [
         ({"west": (np.ones((10, 2)), np.arange(10) % 2)}, r"Client 'west' has inputs of the kind float32 \(2,\), but client 'north' of float32 \(3,\)"),
         ({"west": (np.ones((10, 3)), np.ones(10))}, r"Client 'west' has targets of the kind float32 \(1,\)"),
+        ({"west": (np.ones((0, 2)), np.ones(0))}, "has no examples: give it some, or leave it out"),
+        ({"": (np.ones((9, 2)), np.ones(9))}, "client '' has no name: rename it"),
+        ({0: (np.ones((9, 2)), np.ones(9)), "0": (np.ones((9, 2)), np.ones(9))}, "client '0' is there twice"),
+        ({"west": (np.ones((10, 3)) * 1j, np.ones(10))}, "must be real numbers"),
+        ({"west": (np.ones((10, 3)), np.ones((10, 2), int))}, "must be one class, not several"),
         ({"west": (np.ones((10, 3)), np.ones(9))}, "from_arrays, client 'west': there must be one target for each input"),
         ({"west": {"train": (np.ones((10, 3)), np.ones(10))}}, "client 'west' has train: give train, test and maybe validation"),
         ({"west": {part: (np.ones((4, 3)), np.arange(4) % 2) for part in ("train", "test")}}, "some clients come with a test part and some without"),
@@ -228,6 +234,19 @@ def test_arrays() -> None:
 def test_wrong_arrays(change: dict[str, Any], message: str) -> None:
     with pytest.raises(CoterieError, match=message):
         Federation.from_arrays({**clients(), **change})
+
+
+def test_labels_that_are_codes() -> None:
+    with pytest.raises(CoterieError, match="has the label 50,000, which would make 50,001 classes of 60 examples"):
+        Federation.from_arrays({"west": (np.ones((60, 2)), np.arange(60) % 2 * 50_000)})
+
+
+def test_amounts_and_times_that_are_none() -> None:
+    with pytest.raises(CoterieError, match="test is -1: give a number of examples"):
+        Federation.from_arrays(clients(), test=-1)
+    times = {name: [math.nan] * 60 for name in clients()}
+    with pytest.raises(CoterieError, match="lack a value: every example needs one"):
+        Federation.from_arrays(clients(), order=times)
 
 
 def test_datasets() -> None:

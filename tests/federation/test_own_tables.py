@@ -212,6 +212,8 @@ def test_rows_may_be_divided_by_another_rule(tmp_path: Path) -> None:
         ({"group": "patient", "split": "part"}, "split says where every row belongs, so group has no effect"),
         ({"path": "pateints.csv"}, "federation.path: there is neither .*pateints.csv nor .*pateints.csv: correct the path"),
         ({"preprocessing": "none", "missing": "mean"}, "missing: mean needs a mean"),
+        ({"labels": ["no", "no"]}, "a value of labels of sick is listed twice: list each once"),
+        ({"categorical": {"ward": ["a", "a"]}}, "a value of ward is listed twice: list each once"),
         ({"labels": ["no", "maybe"]}, r"the target 'sick' is 'yes', which is none of the classes no, maybe"),
         ({"ignore": ["age", "ward", "dose", "stay", "patient", "day"]}, "has no column left to predict from"),
     ],

@@ -60,15 +60,17 @@ def evidence(alone: ArrayLike, personalised: ArrayLike, owner: ArrayLike, client
     """Gather paired losses by client.
 
     The variance of a client with few examples is drawn to that of all clients together, so that three examples which
-    happen to agree are no certainty.
+    happen to agree are no certainty. A loss that is infinite or no number counts as the largest of all that are.
 
     Args:
         alone, personalised: losses of both models on the same examples, ``(n,)``.
         owner: whose example each is, ``(n,)`` in 0 .. clients - 1.
         clients: number of clients K.
     """
-    with np.errstate(invalid="ignore"):  # both may be infinite, where both diverged
-        delta = np.asarray(alone, dtype=np.float64) - np.asarray(personalised, dtype=np.float64)
+    losses = np.stack([np.asarray(alone, dtype=np.float64), np.asarray(personalised, dtype=np.float64)])
+    finite = np.isfinite(losses)
+    losses = np.where(finite, losses, losses[finite].max(initial=0.0))
+    delta = losses[0] - losses[1]
     who = np.asarray(owner, dtype=np.int64)
     n = np.bincount(who, minlength=clients)
     with np.errstate(invalid="ignore", divide="ignore"):

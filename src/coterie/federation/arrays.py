@@ -16,6 +16,8 @@ from coterie.federation.federation import SPLITS, Federation
 from coterie.federation.sides import Official
 
 PARTS = tuple(SPLITS)
+MANY = 1000
+"""So many classes are believed, and as many as there are examples; larger labels are codes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,13 @@ def as_arrays(inputs: Any, targets: Any, where: str) -> Arrays:
         raise CoterieError(f"{where}: inputs and targets must be arrays of numbers.") from error
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
         raise CoterieError(f"{where}: there must be one target for each input, along the first axis of both.")
+    if x.is_complex() or y.is_complex():
+        raise CoterieError(f"{where}: inputs and targets must be real numbers.")
+    if not y.is_floating_point() and y.shape[1:] not in ((), (1,)):
+        raise CoterieError(
+            f"{where}: the target of an input must be one class, not several: give floating point to predict several "
+            "numbers."
+        )
     if x.dtype != torch.uint8 and not x.is_floating_point():
         x = x.float()
     if not y.is_floating_point():
@@ -96,6 +105,9 @@ def by_client(given: Any, where: str) -> dict[str, dict[str, Arrays]]:
     for client, data in pairs:
         name = str(client)
         at = f"{where}, client {name!r}"
+        if name in found or not name.strip():
+            fault = "is there twice, as different keys" if name in found else "has no name"
+            raise CoterieError(f"{at} {fault}: rename it.")
         if isinstance(data, Mapping):
             if not {"train", "test"} <= set(data) <= set(PARTS):
                 parts = ", ".join(map(str, data)) or "nothing"
@@ -124,13 +136,16 @@ def examples_of_clients(name: str, clients: Mapping[str, Mapping[str, Arrays]], 
         classes: number of classes; left out, one more than the largest label.
 
     Raises:
-        CoterieError: the inputs or targets of two clients are not alike, or there is one class only.
+        CoterieError: the inputs or targets of two clients are not alike, a client has no example, there is one class
+            only, or labels are no numbers of classes.
     """
     first_name, first = next((client, next(iter(parts.values()))) for client, parts in clients.items())
     owners: list[str] = []
     parts: list[str] = []
     arrays: list[Arrays] = []
     for client, of_client in clients.items():
+        if not any(map(len, of_client.values())):
+            raise CoterieError(f"Client {client!r} has no examples: give it some, or leave it out.")
         for part, data in of_client.items():
             data = data.single()
             _check_alike(data, first.single(), client, first_name)
@@ -146,6 +161,11 @@ def examples_of_clients(name: str, clients: Mapping[str, Mapping[str, Arrays]], 
         )
     if not regression and classes is None:
         classes = int(targets.max()) + 1
+        if classes > max(MANY, len(targets)):
+            raise CoterieError(
+                f"{name!r} has the label {classes - 1:,}, which would make {classes:,} classes of {len(targets):,} "
+                "examples: encode the labels as 0, 1, ... first."
+            )
         if classes < 2:
             raise CoterieError(f"{name!r} has a single class, so there is nothing to predict: check the targets.")
     return Examples(

@@ -138,6 +138,8 @@ def too_large(cells: Cells) -> Mask:
 def texts(column: pd.Series[Any]) -> Cells:
     """A column as texts, see `plain`."""
     missing = _missing(column)
+    if column.dtype == object:  # lists and the like have no order and no hash
+        column = column.map(str)
     distinct = {value: plain(value) for value in column[~missing].unique()}
     values = np.array(
         ["" if gone else distinct[cell] for cell, gone in zip(column, missing, strict=True)], dtype=object

@@ -48,7 +48,10 @@ def _by_row(of: Mapping[str, Sequence[Any]] | None, names: Sequence[str], what: 
         raise CoterieError(
             f"from_arrays: {what} lack the client {missing[0]!r}: give them for all clients or for none."
         )
-    return [one for name in names for one in of[name]]
+    rows = [(name, one) for name in names for one in of[name]]
+    if gap := next((name for name, one in rows if one is None or one != one), None):
+        raise CoterieError(f"from_arrays: {what} of client {gap!r} lack a value: every example needs one.")
+    return [one for _, one in rows]
 
 
 def of_datasets(given: Any, validation: Amount, test: Amount, seed: int) -> Federation:
@@ -77,6 +80,9 @@ def of_frame(
 def _federation(examples: Examples, validation: Amount, test: Amount, seed: int) -> Federation:
     rule = RULES["natural"].model_validate({"rule": "natural", "min_examples": 1})
     official = examples.sides is not None
+    for what, amount in (("validation", validation), ("test", test)):
+        if not isinstance(amount, str) and not amount >= 0:
+            raise CoterieError(f"{what} is {amount}: give a number of examples, or a fraction from 0 to 1.")
     try:
         sizes = rule.resolve({"train": None, "validation": validation, "test": None if official else test})
     except ValueError as error:

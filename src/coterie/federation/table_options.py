@@ -20,7 +20,7 @@ class TableOptions(Options):
 
     target: str | list[str] = Field(description="column to predict; several are a regression of several numbers")
     features: list[str] | None = Field(None, description="columns to predict it from; left out, all others")
-    categorical: list[str] | dict[str, list[str]] = Field(
+    categorical: list[str] | dict[str, Names] = Field(
         [], description="columns of categories, even where they look like numbers; maybe each with its values"
     )
     ignore: list[str] = Field([], description="columns that are no features")
@@ -48,6 +48,10 @@ class TableOptions(Options):
         given = [key for key in ("group", "time") if getattr(self, key) is not None]
         if self.split is not None and given:
             raise ValueError(f"split says where every row belongs, so {given[0]} has no effect: keep one of them")
+        named = {f"labels of {self.target}": self.labels or []}
+        named |= self.categorical if isinstance(self.categorical, dict) else {}
+        if twice := [name for name, values in named.items() if len(set(values)) < len(values)]:
+            raise ValueError(f"a value of {twice[0]} is listed twice: list each once")
         if self.labels is not None and self.classes not in (None, len(self.labels)):
             raise ValueError(f"classes is {self.classes}, but labels lists {len(self.labels)}: leave out classes")
         if isinstance(self.target, list) and (not self.target or self.task == "classification"):
