@@ -1,6 +1,17 @@
 """``python -m coterie`` is the ``coterie`` command."""
 
-from coterie.cli import main
+import sys
+
+
+def main() -> None:
+    """Run the command; whoever interrupts it while it is still being loaded sees no traceback."""
+    try:
+        from coterie.cli import main as command
+
+        command()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

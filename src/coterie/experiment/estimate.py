@@ -82,6 +82,8 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
 def _guard(experiment: Experiment, costs: Mapping[str, Cost]) -> dict[str, Cost]:
     """What the guard costs beside: its folds, and one more model a client for each guarded system."""
     folds, systems = section(experiment.config).folds, experiment.plan.systems
+    if not folds:
+        return {}
     guarded = [costs[system.label] for system in systems if system.guarded]
     names = {system.algorithm for system in systems if system.guarded} | {experiment.plan.reference.algorithm}
     again = [costs[system.label] for system in systems if system.algorithm in names]

@@ -44,7 +44,7 @@ def as_arrays(inputs: Any, targets: Any, where: str) -> Arrays:
         CoterieError: no numbers, or more or fewer targets than inputs.
     """
     try:
-        x, y = (v if isinstance(v, Tensor) else torch.as_tensor(np.asarray(v)) for v in (inputs, targets))
+        x, y = (v if isinstance(v, Tensor) else torch.from_numpy(np.array(v)) for v in (inputs, targets))
     except (TypeError, ValueError, RuntimeError) as error:
         raise CoterieError(f"{where}: inputs and targets must be arrays of numbers.") from error
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
