@@ -118,11 +118,16 @@ def guard(runs: list[OpenedRun]) -> Iterator[str]:
     sure = (p_values < 0.05) & (gain > 0)
     yield ""
     yield f"Mean loss {loss.mean():.2f} -> {kept_loss.mean():.2f}: {kept_loss.sum() / loss.sum():.0%} is left."
+    others = loss < loss.max()
+    if others.any():
+        part = kept_loss[others].sum() / loss[others].sum()
+        yield f"Without the pair that loses most {loss[others].mean():.2f} -> {kept_loss[others].mean():.2f}: {part:.0%}."
     yield f"Mean gain {gain.mean():+.2f} -> {kept_gain.mean():+.2f}, always LOCAL 0, oracle {oracle.mean():+.2f}."
     if sure.any():
         yield (
             f"Where the gain is significant ({sure.sum()} of {len(sure)}): {gain[sure].mean():+.2f} -> "
-            f"{kept_gain[sure].mean():+.2f}, {kept_gain[sure].sum() / gain[sure].sum():.0%} is kept."
+            f"{kept_gain[sure].mean():+.2f}, {kept_gain[sure].sum() / gain[sure].sum():.0%} is kept; "
+            f"there the loss is {loss[sure].mean():.2f} -> {kept_loss[sure].mean():.2f}."
         )
 
 
