@@ -120,8 +120,8 @@ def guard(runs: list[OpenedRun]) -> Iterator[str]:
     yield f"Mean loss {loss.mean():.2f} -> {kept_loss.mean():.2f}: {kept_loss.sum() / loss.sum():.0%} is left."
     others = loss < loss.max()
     if others.any():
-        part = kept_loss[others].sum() / loss[others].sum()
-        yield f"Without the pair that loses most {loss[others].mean():.2f} -> {kept_loss[others].mean():.2f}: {part:.0%}."
+        means = loss[others].mean(), kept_loss[others].mean()
+        yield f"Without the pair that loses most {means[0]:.2f} -> {means[1]:.2f}: {means[1] / means[0]:.0%}."
     yield f"Mean gain {gain.mean():+.2f} -> {kept_gain.mean():+.2f}, always LOCAL 0, oracle {oracle.mean():+.2f}."
     if sure.any():
         yield (
