@@ -126,7 +126,10 @@ def test_commands_exist(
         own = [block.text for block in blocks_of(page) if block.language == "yaml"]
         Path("mine.yaml").write_text(own[0] if own else "", encoding="utf-8")
         # Another data set than the embedded one may not be there, nor may a run that could be resumed.
-        needs_data = arguments[0] in ("run", "show") and PAPERS.search(command)
+        examples = [word for word in arguments if word.startswith("examples/")]
+        assert all((ROOT / file).exists() for file in examples)
+        arguments = [str(ROOT / word) if word in examples else word for word in arguments]
+        needs_data = arguments[0] in ("run", "show") and (PAPERS.search(command) or examples)
         absent = needs_data and "COTERIE_DATA" not in os.environ
         files = [word for word in arguments if word.startswith("benchmarks/")]
         assert all((ROOT / file).exists() for file in files)
@@ -140,7 +143,7 @@ def test_commands_exist(
         elif arguments[0] == "run" and "--dry-run" not in arguments:
             arguments.append("--dry-run")
         # tests/config builds all methods of presets; a dry run measures each of them
-        if arguments[0] == "run" and PRESETS.intersection(arguments) and "algorithms=" not in command:
+        if arguments[0] == "run" and (PRESETS.intersection(arguments) or examples) and "algorithms=" not in command:
             arguments += ["-s", "algorithms=[local]"]
         if arguments[0] == "tune" and "--rounds" not in arguments:
             arguments += ["--rounds", "2", "-s", "seeds=[0]"]
