@@ -368,10 +368,10 @@ class Engine(ABC):
         """The personalised models of the reported round, one row per client (mixtures keep ``(K, c)`` candidates)."""
         return self.report_predictor().models
 
-    def report_losses(self) -> dict[str, NDArray[np.float64]]:
-        """Losses of the reported models on every validation example, ``(n,)`` each, flat over the clients."""
+    def report_losses(self, predictor: Predictor) -> dict[str, NDArray[np.float64]]:
+        """What `report_predictor` loses on every validation example, ``(n,)`` each, flat over the clients."""
         data, task, classes = self.federation.validation, self.federation.task, self.federation.classes
-        losses = example_losses(self.stack, self.report_predictor(), data, task, classes)
+        losses = example_losses(self.stack, predictor, data, task, classes)
         return {name: values.cpu().numpy() for name, values in losses.items()}
 
     @property

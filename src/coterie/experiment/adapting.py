@@ -182,7 +182,7 @@ class _Arriving:
 
     def _elsewhere(self, seed: int) -> Federation:
         config = self._experiment.config
-        like = self._directory.read_schema(seed)
+        like = Schemas.read(self._directory.path, seed).tree or None
         whole = build_federation(config.federation, seed=seed, data_dir=self._experiment.data_dir, like=like)
         if config.newcomers is None or config.newcomers.clients is None:
             return whole

@@ -228,7 +228,7 @@ class Guard:
         return RunDirectory(path)
 
     def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
-        """What the clients of every guarded run decide; the runs of a seed that diverged are left out."""
+        """What the clients of every guarded run decide."""
 
         def load(run: Job, place: RunDirectory) -> Losses:
             return load_losses(place, *run.key)

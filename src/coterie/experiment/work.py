@@ -137,13 +137,16 @@ def _carry_out(
         diverged = True
         observer.gave_up(job, engine.round, str(error))
     engine.finish()
-    if experiment.config.save_models:
+    keep_losses = experiment.config.save_losses and engine.federation.validation.total > 0
+    if experiment.config.save_models or keep_losses:
         predictor = engine.report_predictor()
+    if experiment.config.save_models:
         handed = handed_over(federation, experiment.model, predictor, federation.names)
         models = predictor.models.tensors
         save_models(directory, *job.key, federation.names, models, round=engine.report_round, facts=handed)
-    if experiment.config.save_losses and engine.federation.validation.total:
-        save_losses(directory, *job.key, federation.names, federation.validation.n.numpy(), engine.report_losses())
+    if keep_losses:
+        losses = engine.report_losses(predictor)
+        save_losses(directory, *job.key, federation.names, federation.validation.n.numpy(), losses)
     closing = Closing(engine.round, engine.report_round, engine.ledger.per_client())
     if not diverged:
         trained, newcomers = Trained.of(engine), experiment.newcomers(job.seed)

@@ -63,7 +63,7 @@ def raw_columns(
 
 def may_be_missing(feature: Feature) -> bool:
     """Whether a model takes a gap there: training had some, or the mean stands for them (``impute``)."""
-    return feature.missing or bool(getattr(feature, "impute", False))
+    return feature.missing or feature.impute
 
 
 def _missing(table: pd.DataFrame, features: Sequence[Feature], where: str) -> Iterator[str]:

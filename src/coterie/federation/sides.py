@@ -13,7 +13,6 @@ from coterie.errors import CoterieError
 from coterie.federation.places import Origin
 
 Rows = NDArray[np.int64]
-Counts = tuple[int, int, int]
 Parts = tuple[Rows, Rows, Rows]
 
 

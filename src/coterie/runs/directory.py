@@ -183,19 +183,6 @@ class RunDirectory:
         if found and not self.schema(seed).exists():
             write_json(make_folder(self.path / "schemas") / f"seed{seed}.json", found)
 
-    def read_schema(self, seed: int) -> dict[str, Any] | None:
-        """Read what `write_schema` wrote; None where there is nothing.
-
-        Raises:
-            CoterieError: the file is damaged.
-
-        """
-        path = self.schema(seed)
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
-        except (OSError, ValueError, TypeError) as error:
-            raise CoterieError(f"{path} is damaged ({error}): put back the file that the run wrote.") from error
-
     @property
     def relations(self) -> Path:
         """Who learnt from whom, ``relations/<algorithm>-<variant>/seed<k>/round<r>.npz``."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from coterie.errors import CoterieError
 from coterie.federation.schema import Schema
@@ -24,12 +25,17 @@ class Schemas:
         """The client's schema, if there is one."""
         return self.own.get(client, self.shared)
 
-    def write(self, folder: Path, seed: int) -> None:
-        """Write ``schemas/seed<k>.json`` into a folder; raises CoterieError when that is impossible."""
-        tree: dict[str, object] = {} if self.shared is None else {"schema": self.shared.as_dict()}
+    @property
+    def tree(self) -> dict[str, Any]:
+        """What the file holds; empty where there is no schema."""
+        tree: dict[str, Any] = {} if self.shared is None else {"schema": self.shared.as_dict()}
         if self.own:
             tree["clients"] = {name: schema.as_dict() for name, schema in self.own.items()}
-        write_json(make_folder(folder / "schemas") / f"seed{seed}.json", tree)
+        return tree
+
+    def write(self, folder: Path, seed: int) -> None:
+        """Write ``schemas/seed<k>.json`` into a folder; raises CoterieError when that is impossible."""
+        write_json(make_folder(folder / "schemas") / f"seed{seed}.json", self.tree)
 
     @classmethod
     def read(cls, folder: Path, seed: int) -> Schemas:
