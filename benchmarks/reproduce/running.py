@@ -1,0 +1,145 @@
+"""Run the cells that are not there yet, and take the finished ones out of run directories."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from benchmarks.reproduce.cells import Cell, Table, canonical, recipe, systems
+from benchmarks.reproduce.rows import Row, append, load
+from coterie.config import Config
+from coterie.errors import CoterieError
+from coterie.evaluation import RunKey
+from coterie.experiment import read_config, resume, run
+from coterie.reports import OpenedRun, open_run
+from coterie.runs import Record
+
+
+def missing(table: Table) -> list[Cell]:
+    """The cells without a row."""
+    there = load(table)
+    return [cell for cell in table.cells if cell.hash not in there]
+
+
+def collect(table: Table, directory: Path) -> int:
+    """Add the finished cells of a run directory, which may still be running; return how many are new.
+
+    Raises
+    ------
+    CoterieError
+        The run is one of other settings.
+    """
+    config = read_config(directory / "config.yaml", [])
+    if recipe(config) != recipe(table.config):
+        raise CoterieError(f"{directory} ran with other settings than table {table.name}: give another folder.")
+    opened = open_run(directory)
+    finished = set(Record.of(opened.directory).finished)
+    cells = {(json.dumps(canonical(cell.entry), sort_keys=True), cell.seed): cell for cell in missing(table)}
+    environment = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
+    rows = []
+    for system, (_, entry) in zip(opened.about.labels, systems(config), strict=True):
+        for seed in config.seeds:
+            cell = cells.get((json.dumps(canonical(entry), sort_keys=True), seed))
+            key = (*system, seed)
+            if cell is not None and key in finished and key in opened.results:
+                rows.append(_row(table, cell, opened, key, config, environment))
+    append(table, rows)
+    return len(rows)
+
+
+def _row(
+    table: Table, cell: Cell, opened: OpenedRun, key: RunKey, config: Config, environment: dict[str, object]
+) -> Row:
+    result, times, clients = opened.results[key], opened.tables.timings, opened.tables.clients
+    validated = clients[_of(clients, key) & (clients["round"] == result.round)]
+    validated = validated[(validated["split"] == "validation") & (validated["metric"] == opened.metric)]
+    validation = validated.set_index("client")["value"].reindex(result.values.index)
+    return Row(
+        label=cell.label,
+        seed=cell.seed,
+        hash=cell.hash,
+        command=f"{table.command} (seed {cell.seed})",
+        metric=opened.metric,
+        mean=round(float(result.values.mean()), 6),
+        round=result.round,
+        seconds=round(float(times.loc[_of(times, key), "seconds"].sum()), 1),
+        device=_device(config, environment),
+        version=f"{environment['coterie']} {str(environment.get('commit') or '')[:10]}".strip(),
+        clients=[str(name) for name in result.values.index],
+        values=_rounded(result.values),
+        validation=_rounded(validation) if validation.notna().all() else [],
+        examples=[int(count) for count in result.n],
+        curve={str(at): round(float(value), 5) for at, value in result.curve.items()},
+    )
+
+
+def _of(frame: pd.DataFrame, key: RunKey) -> pd.Series[bool]:
+    return (frame["algorithm"] == key[0]) & (frame["variant"] == key[1]) & (frame["seed"] == key[2])
+
+
+def _rounded(values: pd.Series[float]) -> list[float]:
+    return [round(float(value), 6) for value in values]
+
+
+def _device(config: Config, environment: dict[str, object]) -> str:
+    gpus = environment.get("gpus")
+    if config.device.startswith("cuda") and isinstance(gpus, list) and gpus:
+        return str(gpus[0])
+    return f"{environment['machine']}, {config.threads} thread" + ("s" if config.threads != 1 else "")
+
+
+def reproduce(
+    table: Table,
+    folder: Path,
+    console: Console,
+    *,
+    workers: int | None,
+    seeds: list[int] | None,
+    device: str | None,
+    data_dir: Path | None,
+) -> None:
+    """Go on with the table's runs in ``folder``, then run what is still missing; Ctrl-C keeps what is finished."""
+    found = sorted(folder.glob(f"{table.name}-*"))
+    for directory in found:
+        new = collect(table, directory)
+        console.print(f"{directory}: {new} new cells")
+        if _unfinished(directory):
+            _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
+    groups: dict[tuple[int, ...], list[Cell]] = defaultdict(list)
+    by_label: dict[str, list[Cell]] = defaultdict(list)
+    for cell in missing(table):
+        if seeds is None or cell.seed in seeds:
+            by_label[cell.label].append(cell)
+    for cells in by_label.values():
+        groups[tuple(cell.seed for cell in cells)].append(cells[0])
+    for number, (those, cells) in enumerate(groups.items(), start=len(found) + 1):
+        update: dict[str, object] = {"algorithms": [cell.entry for cell in cells], "seeds": list(those)}
+        update |= {"save_models": False, "save_server": False, "page": False}
+        update |= {"workers": workers} if workers is not None else {}
+        config = table.config.model_copy(update=update)
+        directory = folder / f"{table.name}-{number}"
+        console.print(f"{len(cells)} systems, seeds {', '.join(map(str, those))}: {directory}")
+        _kept(
+            table,
+            directory,
+            partial(run, config, data_dir=data_dir, output=directory, device=device, console=console),
+            console,
+        )
+
+
+def _unfinished(directory: Path) -> bool:
+    return not (directory / "summary.json").exists()
+
+
+def _kept(table: Table, directory: Path, work: Callable[[], object], console: Console) -> None:
+    try:
+        work()
+    finally:
+        if directory.exists():
+            console.print(f"{collect(table, directory)} new cells of {directory}")
