@@ -43,11 +43,10 @@ def path_of(table: Table) -> Path:
 
 
 def load(table: Table) -> dict[str, Row]:
-    """The rows of the cells that the table has today, by hash; those of former settings are passed over."""
-    path = path_of(table)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    rows = [Row(**json.loads(line)) for line in lines if line]
+    """The rows of the cells that the table has today, by hash, in whatever table's file they stand."""
     known = {cell.hash for cell in table.cells}
+    lines = (line for path in sorted(RESULTS.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines())
+    rows = [Row(**json.loads(line)) for line in lines if line]
     return {row.hash: row for row in rows if row.hash in known}
 
 
