@@ -283,6 +283,17 @@ def join_data(parts: Sequence[ClientData]) -> ClientData:
         index,
         parts[0].scale,
         parts[0].normal,
+        _weights(parts, positions),
+    )
+
+
+def _weights(parts: Sequence[ClientData], positions: Sequence[Tensor]) -> Tensor | None:
+    """The weights of all examples by position; those of a part without any are 1."""
+    if all(part.weights is None for part in parts):
+        return None
+    ones = [torch.ones(len(at), dtype=torch.float64, device=at.device) for at in positions]
+    return torch.cat(
+        [one if p.weights is None else p.weights[at] for p, at, one in zip(parts, positions, ones, strict=True)]
     )
 
 
@@ -316,4 +327,4 @@ def _ready(part: ClientData) -> ClientData:
     inputs, targets = ClientData(part.inputs, part.targets, part.offsets[:1] * 0, None, part.scale, part.normal).batch(
         everything
     )
-    return ClientData(inputs, targets, part.offsets, part.index)
+    return ClientData(inputs, targets, part.offsets, part.index, weights=part.weights)

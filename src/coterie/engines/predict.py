@@ -85,8 +85,9 @@ class _Seen:
         positions = torch.arange(data.total, device=data.offsets.device) + data.offsets[0]
         targets = data.targets[data.rows(positions)].cpu().numpy()
         values = further_of(
-            names, cast(Task, task), self._classes, self._outputs.numpy(), targets, data.owners().cpu().numpy(), k
-        )
+            names, cast(Task, task), self._classes, self._outputs.numpy(), targets, data.owners().cpu().numpy(), k,
+            data.own_weights,
+        )  # fmt: skip
         return {name: torch.from_numpy(value) for name, value in values.items()}
 
 

@@ -118,6 +118,11 @@ class Experiment:
                 "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or "
                 "validation examples."
             )
+        if guards(self.plan) and federation.train.weights is not None:
+            raise CoterieError(
+                "guard compares models on examples that all count alike, but these have weights: remove guard, or "
+                "federation.weights."
+            )
         check_metric(self.config, federation)
         check_roster(self.config, federation)
         self._size_model(federation)

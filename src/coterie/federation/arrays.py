@@ -188,7 +188,11 @@ def examples_of_federation(name: str, federation: Federation) -> Examples:
     }
     found = examples_of_clients(name, clients, federation.classes)
     assert found.sides is not None
-    return found.with_sides(Official(found.sides.parts, complete=True))
+    sides = Official(found.sides.parts, complete=True)
+    if federation.train.weights is not None:
+        split = [federation.split(part).select([i]).weights for i in range(federation.k) for part in SPLITS]
+        found = replace(found, weights=torch.cat([own for own in split if own is not None]).numpy())
+    return found.with_sides(sides)
 
 
 def _check_alike(data: Arrays, first: Arrays, client: str, other: str) -> None:

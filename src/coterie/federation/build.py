@@ -25,6 +25,7 @@ from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
 from coterie.federation.schema import Schema
 from coterie.federation.table_options import TableOptions
+from coterie.federation.weights import by_position, training_means
 
 
 def build_federation(
@@ -105,11 +106,19 @@ def divided(
     if division.columns:
         known["clients"] = {key: list(column) for key, column in division.columns.items()}
     normal = _normal(normalise, examples)
+    means = None if examples.weights is None else training_means(examples.weights, division.train, names)
+
+    def assembled(rows: Sequence[Rows]) -> ClientData:
+        split = _assemble(examples, division, rows, normal)
+        if examples.weights is None or means is None:
+            return split
+        return replace(split, weights=by_position(examples.weights, rows, means))
+
     return Federation(
         names=names,
-        train=_assemble(examples, division, division.train, normal),
-        validation=_assemble(examples, division, division.validation, normal),
-        test=_assemble(examples, division, division.test, normal),
+        train=assembled(division.train),
+        validation=assembled(division.validation),
+        test=assembled(division.test),
         task=examples.task,
         classes=examples.classes,
         source=known,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.errors import CoterieError
@@ -46,6 +48,8 @@ class ClientData:
         index: ``(offsets[-1],)`` int64, position -> row; ``None`` stands for the identity.
         scale: factor applied to uint8 inputs when they are used (1/255 for images).
         normal: applied to all inputs when they are used, after ``scale``; ``None`` leaves them.
+        weights: ``(offsets[-1],)`` float64 by position, at least 0: how much each example counts in losses and
+            metrics, of mean 1 over a client's training examples; ``None`` where all count alike.
 
     Raises:
         CoterieError: lengths, types or offsets do not fit together.
@@ -57,6 +61,7 @@ class ClientData:
     index: Tensor | None = None
     scale: float = 1.0
     normal: Normal | None = None
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         offsets, rows = self.offsets, len(self.inputs)
@@ -77,6 +82,10 @@ class ClientData:
             raise CoterieError(f"Offsets reach position {int(offsets[-1])} but there are only {available} examples.")
         if self.index is not None and self.index.dtype != torch.int64:
             raise CoterieError(f"The index must be int64, not {self.index.dtype}.")
+        if self.weights is not None and (self.weights.dtype != torch.float64 or self.weights.ndim != 1):
+            raise CoterieError("Weights must be one float64 number an example.")
+        if self.weights is not None and len(self.weights) < int(offsets[-1]):
+            raise CoterieError(f"There are {int(offsets[-1])} examples but {len(self.weights)} weights: give one each.")
 
     @classmethod
     def from_clients(cls, inputs: Sequence[Tensor], targets: Sequence[Tensor], scale: float = 1.0) -> ClientData:
@@ -104,6 +113,21 @@ class ClientData:
     def n(self) -> Tensor:
         """Number of examples of each client, ``(k,)`` int64."""
         return self.offsets.diff()
+
+    @property
+    def sizes(self) -> Tensor:
+        """What the examples of each client weigh together, ``(k,)`` float64: their number, where all count alike."""
+        if self.weights is None:
+            return self.n.double()
+        own = self.weights[int(self.offsets[0]) : int(self.offsets[-1])]
+        return own.new_zeros(self.k).index_add_(0, self.owners(), own)
+
+    @property
+    def own_weights(self) -> NDArray[np.float64] | None:
+        """The weights of the clients' examples, ``(total,)`` flat over the clients; ``None`` where all count alike."""
+        if self.weights is None:
+            return None
+        return np.asarray(self.weights[int(self.offsets[0]) : int(self.offsets[-1])].cpu(), dtype=np.float64)
 
     @property
     def total(self) -> int:
@@ -135,6 +159,10 @@ class ClientData:
             y = y.to(torch.get_default_dtype())
         return x.view(*shape, *self.inputs.shape[1:]), y.view(*shape, *self.targets.shape[1:])
 
+    def weighed(self, positions: Tensor, shares: Tensor) -> Tensor:
+        """``shares`` times the weights of the examples at ``positions``, both of one shape; unchanged without any."""
+        return shares if self.weights is None else shares * self.weights[positions].to(shares)
+
     def client(self, i: int) -> tuple[Tensor, Tensor]:
         """All examples of client ``i``: float inputs ``(n_i, *feature_shape)`` and targets ``(n_i, ...)``."""
         start, stop = int(self.offsets[i]), int(self.offsets[i + 1])
@@ -159,16 +187,18 @@ class ClientData:
         if chosen and chosen == list(range(chosen[0], chosen[0] + len(chosen))):
             offsets = self.offsets[chosen[0] : chosen[-1] + 2]
             start, stop = int(offsets[0]), int(offsets[-1])
+            weights = None if self.weights is None else self.weights[start:stop]
             if self.index is None:
                 inputs, targets = self.inputs[start:stop], self.targets[start:stop]
-                return replace(self, inputs=inputs, targets=targets, offsets=offsets - start)
-            return replace(self, offsets=offsets - start, index=self.index[start:stop])
+                return replace(self, inputs=inputs, targets=targets, offsets=offsets - start, weights=weights)
+            return replace(self, offsets=offsets - start, index=self.index[start:stop], weights=weights)
         rows = torch.tensor(chosen, dtype=torch.int64, device=self.offsets.device)
         sizes = self.offsets[rows + 1] - self.offsets[rows]  # of the chosen alone: there may be many others
         offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], sizes)
         positions = torch.arange(len(shift), device=shift.device) + shift
-        return replace(self, offsets=offsets, index=self.rows(positions))
+        weights = None if self.weights is None else self.weights[positions]
+        return replace(self, offsets=offsets, index=self.rows(positions), weights=weights)
 
     def to(self, device: torch.device | str) -> ClientData:
         """The same split with every tensor on ``device``."""
@@ -179,6 +209,7 @@ class ClientData:
             offsets=self.offsets.to(device),
             index=None if self.index is None else self.index.to(device),
             normal=None if self.normal is None else self.normal.to(device),
+            weights=None if self.weights is None else self.weights.to(device),
         )
 
     def _float(self, x: Tensor) -> Tensor:

@@ -41,6 +41,7 @@ class Examples:
             or a text. All examples of a block go to one split. ``None`` where each example stands for itself.
         order: when each of the N examples was taken, as numbers or dates: the earliest are for training, the latest for
             the test. ``None`` where time plays no part.
+        weights: how much each of the N examples counts, at least 0; ``None`` where all count alike.
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
         sides: which rows the data themselves say are for testing, client by client; ``None`` leaves that to the draw.
         prepare: gives the inputs once the rows are divided among the named clients, where they depend on that, or on a
@@ -49,7 +50,7 @@ class Examples:
         checksum: stands for the values, where ``inputs`` do not hold them yet.
 
     Raises:
-        CoterieError: targets, groups, blocks or times are more or fewer than inputs.
+        CoterieError: targets, groups, blocks, times or weights are more or fewer than inputs.
     """
 
     name: str
@@ -67,13 +68,18 @@ class Examples:
     prepare: Callable[[Division, Sequence[str], Schema | None], Prepared] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     checksum: str | None = None
+    weights: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         lengths = {"targets": len(self.targets), **{f"groups {kind!r}": len(of) for kind, of in self.groups.items()}}
-        lengths |= {what: len(of) for what, of in (("blocks", self.blocks), ("times", self.order)) if of is not None}
+        lengths |= {what: len(of) for what, of in self._by_row if of is not None}
         for what, length in lengths.items():
             if length != len(self):
                 raise CoterieError(f"{self.name!r} has {len(self):,} inputs but {length:,} {what}: give one an input.")
+
+    @property
+    def _by_row(self) -> tuple[tuple[str, Sequence[Any] | NDArray[np.float64] | None], ...]:
+        return ("blocks", self.blocks), ("times", self.order), ("weights", self.weights)
 
     def __len__(self) -> int:
         return len(self.inputs)

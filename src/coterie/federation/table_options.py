@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -32,16 +31,10 @@ class TableOptions(Options):
         "federated",
         description="whose training rows numbers are standardised by: all clients', each one's own, or none",
     )
+    weights: str | None = Field(None, description="column that says how much each row counts; left out, all alike")
     split: str | None = Field(None, description="column with train, validation and test, the official split")
     group: str | None = Field(None, description="column whose equal values, such as a patient, stay in one split")
     time: str | None = Field(None, description="column of time: earliest rows train, the latest test")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_weights(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "weights" in data:
-            raise ValueError("every row counts alike, so weights have no effect: leave out weights")
-        return data
 
     @model_validator(mode="after")
     def _agree(self) -> TableOptions:

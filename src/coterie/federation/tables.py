@@ -32,6 +32,7 @@ from coterie.federation.schema import Schema
 from coterie.federation.sides import Official, read_parts
 from coterie.federation.standardising import Columns
 from coterie.federation.table_options import TableOptions
+from coterie.federation.weights import read_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,15 +67,14 @@ def examples_of(
     """
     for key, column in _named(options):
         require(table, column, key, where)
-    roles = {*besides, *options.targets, options.split, options.group, options.time}
+    roles = {*besides, *options.targets, options.weights, options.split, options.group, options.time}
     features = options.features or [column for column in table.columns if column not in {*roles, *options.ignore}]
     if not features:
         raise CoterieError(f"{where(0).split(',')[0]} has no column left to predict from: list fewer under ignore.")
     check_named(features, where.name)
-    if clash := [column for column in features if column in {*options.targets, *besides}]:
-        raise CoterieError(
-            f"federation.features lists {clash[0]!r}, which is the target or names the client: leave it out."
-        )
+    if clash := [column for column in features if column in {*options.targets, *besides, options.weights}]:
+        role = "weighs the rows" if clash[0] == options.weights else "is the target or names the client"
+        raise CoterieError(f"federation.features lists {clash[0]!r}, which {role}: leave it out.")
     kinds, cells = _columns(table, features, options, where)
     task, labels, targets = _targets(table, options, where)
     split, group = options.split, options.group
@@ -101,6 +101,7 @@ def examples_of(
         blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
         order=None if options.time is None else times(table, options.time, where).tolist(),
         prepare=columns.prepared,
+        weights=None if options.weights is None else read_weights(table, options.weights, where),
     )
 
 
@@ -127,7 +128,7 @@ def full_texts(table: pd.DataFrame, column: str, key: str, where: Origin) -> NDA
 
 def _named(options: TableOptions) -> Iterator[tuple[str, str]]:
     """Every column that an option names, with the key."""
-    for key in ("target", "features", "categorical", "ignore", "split", "group", "time"):
+    for key in ("target", "features", "categorical", "ignore", "weights", "split", "group", "time"):
         value = getattr(options, key)
         for column in [value] if isinstance(value, str) else value or []:
             yield key, column
