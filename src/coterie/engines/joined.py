@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -284,6 +285,7 @@ def join_data(parts: Sequence[ClientData]) -> ClientData:
         parts[0].scale,
         parts[0].normal,
         _weights(parts, positions),
+        parts[0].target_normal,
     )
 
 
@@ -305,12 +307,13 @@ def _equal(part: ClientData, inputs: Tensor, targets: Tensor) -> bool:
 
 
 def _alike(parts: Sequence[ClientData]) -> bool:
-    """Whether inputs become numbers in the same way."""
+    """Whether inputs and targets become numbers in the same way."""
     first = parts[0]
     return all(
         part.scale == first.scale
         and part.inputs.dtype == first.inputs.dtype
         and _same_normal(part.normal, first.normal)
+        and _same_normal(part.target_normal, first.target_normal)
         for part in parts
     )
 
@@ -322,9 +325,8 @@ def _same_normal(one: Normal | None, other: Normal | None) -> bool:
 
 
 def _ready(part: ClientData) -> ClientData:
-    """The same examples, with inputs as they are used."""
+    """The same examples, with inputs and targets as they are used."""
     everything = torch.arange(len(part.inputs), device=part.inputs.device)
-    inputs, targets = ClientData(part.inputs, part.targets, part.offsets[:1] * 0, None, part.scale, part.normal).batch(
-        everything
-    )
+    whole = replace(part, offsets=part.offsets[:1] * 0, index=None, weights=None)
+    inputs, targets = whole.batch(everything)
     return ClientData(inputs, targets, part.offsets, part.index, weights=part.weights)

@@ -89,6 +89,7 @@ class NewSite:
                 answers[rows],
                 torch.tensor([0, len(rows)]),
                 weights=None if weights is None else torch.from_numpy(weights[rows]),
+                target_normal=schema.target_normal,
             )
             for part, rows in parts.items()
         }

@@ -101,7 +101,8 @@ def divided(
     preparation = None
     if examples.prepare is not None:
         prepared = examples.prepare(division, names, fitted)
-        examples, preparation = replace(examples, inputs=prepared.inputs), prepared.preparation
+        examples = replace(examples, inputs=prepared.inputs, target_normal=prepared.target_normal)
+        preparation = prepared.preparation
         known |= prepared.facts
     if division.columns:
         known["clients"] = {key: list(column) for key, column in division.columns.items()}
@@ -209,8 +210,14 @@ def _assemble(examples: Examples, division: Division, rows: Sequence[Rows], norm
     offsets = sizes.cumsum(0)
     index = torch.from_numpy(np.concatenate(rows).astype(np.int64))
     if division.transform is None:
-        return ClientData(examples.inputs, examples.targets, offsets, index, examples.scale, normal)
+        return ClientData(
+            examples.inputs, examples.targets, offsets, index, examples.scale, normal,
+            target_normal=examples.target_normal,
+        )  # fmt: skip
     inputs: Tensor = torch.empty((len(index), *examples.inputs.shape[1:]), dtype=examples.inputs.dtype)
     for i, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         inputs[start:stop] = division.transform(examples.inputs[index[start:stop]], i)
-    return ClientData(inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal)
+    return ClientData(
+        inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal,
+        target_normal=examples.target_normal,
+    )  # fmt: skip

@@ -15,18 +15,22 @@ from coterie.errors import CoterieError
 
 @dataclass(frozen=True, eq=False)
 class Normal:
-    """Inputs ``x`` are used as ``(x - mean) / std``, evaluated batch by batch so that uint8 images stay small.
+    """Values ``x`` are used as ``(x - mean) / std``, evaluated batch by batch so that uint8 images stay small.
 
     Attributes:
-        mean, std: of one shape that broadcasts against one input, such as ``(channels, 1, 1)``.
+        mean, std: of one shape that broadcasts against one input, such as ``(channels, 1, 1)``, or one target.
     """
 
     mean: Tensor
     std: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The normalised inputs, computed in place."""
+        """The normalised values, computed in place."""
         return x.sub_(self.mean.to(x.dtype)).div_(self.std.to(x.dtype))
+
+    def undone(self, x: Tensor) -> Tensor:
+        """Normalised values as they were."""
+        return x * self.std.to(x) + self.mean.to(x)
 
     def to(self, device: torch.device | str) -> Normal:
         """The same on ``device``."""
@@ -50,6 +54,8 @@ class ClientData:
         normal: applied to all inputs when they are used, after ``scale``; ``None`` leaves them.
         weights: ``(offsets[-1],)`` float64 by position, at least 0: how much each example counts in losses and
             metrics, of mean 1 over a client's training examples; ``None`` where all count alike.
+        target_normal: of a regression, applied to targets when they are used; models learn and predict normalised
+            targets then, and ``targets`` and metrics keep the unit that they came in.
 
     Raises:
         CoterieError: lengths, types or offsets do not fit together.
@@ -62,6 +68,7 @@ class ClientData:
     scale: float = 1.0
     normal: Normal | None = None
     weights: Tensor | None = None
+    target_normal: Normal | None = None
 
     def __post_init__(self) -> None:
         offsets, rows = self.offsets, len(self.inputs)
@@ -148,13 +155,15 @@ class ClientData:
 
         Returns:
             Inputs ``(*positions.shape, *feature_shape)`` and targets ``(*positions.shape, ...)``. Inputs and
-            real-valued targets have torch's default floating point type; classes stay int64.
+            real-valued targets are normalised and have torch's default floating point type; classes stay int64.
         """
         flat = self.rows(positions.reshape(-1))
         shape = positions.shape
         # index_select copies whole rows, several times faster than advanced indexing of uint8 images
         x = self._float(self.inputs.index_select(0, flat))
         y = self.targets.index_select(0, flat)
+        if self.target_normal is not None:
+            y = self.target_normal(y.double())
         if y.is_floating_point():
             y = y.to(torch.get_default_dtype())
         return x.view(*shape, *self.inputs.shape[1:]), y.view(*shape, *self.targets.shape[1:])
@@ -210,6 +219,7 @@ class ClientData:
             index=None if self.index is None else self.index.to(device),
             normal=None if self.normal is None else self.normal.to(device),
             weights=None if self.weights is None else self.weights.to(device),
+            target_normal=None if self.target_normal is None else self.target_normal.to(device),
         )
 
     def _float(self, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.errors import CoterieError
+from coterie.federation.data import Normal
 from coterie.federation.federation import Task
 from coterie.federation.preparation import Prepared
 from coterie.federation.sides import Official
@@ -42,6 +43,7 @@ class Examples:
         order: when each of the N examples was taken, as numbers or dates: the earliest are for training, the latest for
             the test. ``None`` where time plays no part.
         weights: how much each of the N examples counts, at least 0; ``None`` where all count alike.
+        target_normal: how the targets of a regression are standardised; ``None`` where they are used as they are.
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
         sides: which rows the data themselves say are for testing, client by client; ``None`` leaves that to the draw.
         prepare: gives the inputs once the rows are divided among the named clients, where they depend on that, or on a
@@ -69,6 +71,7 @@ class Examples:
     files: Mapping[str, str] = field(default_factory=dict)
     checksum: str | None = None
     weights: NDArray[np.float64] | None = None
+    target_normal: Normal | None = None
 
     def __post_init__(self) -> None:
         lengths = {"targets": len(self.targets), **{f"groups {kind!r}": len(of) for kind, of in self.groups.items()}}

@@ -154,8 +154,8 @@ class Federation:
         for split in SPLITS:
             data = self.split(split)
             sha.update(repr((data.n.tolist(), data.feature_shape, data.inputs.dtype, data.scale)).encode())
-            if data.normal is not None:
-                for statistic in (data.normal.mean, data.normal.std):
+            for normal in (data.normal, data.target_normal):
+                for statistic in () if normal is None else (normal.mean, normal.std):
                     sha.update(statistic.cpu().numpy().tobytes())
             for rows in torch.split(data.rows(_positions(data)), AT_ONCE):
                 sha.update(data.inputs[rows].cpu().contiguous().numpy().data)

@@ -78,6 +78,12 @@ def examples_of(
     kinds, cells = _columns(table, features, options, where)
     task, labels, targets = _targets(table, options, where)
     split, group = options.split, options.group
+    scaled = task == "regression" and options.scaled
+    if options.standardise_targets is True and not scaled:
+        raise CoterieError(
+            f"federation.standardise_targets: the target {options.targets[0]!r} is a class: leave it out, or say "
+            "task: regression."
+        )
     columns = Columns(
         cells=cells,
         kinds=kinds,
@@ -86,6 +92,7 @@ def examples_of(
         labels=labels,
         classes=targets if task == "classification" else None,
         settled=options.labels is not None or options.classes is not None,
+        numbers={name: numbers(table[name]) for name in options.targets} if scaled else {},
         missing=options.missing,
         preprocessing=options.preprocessing,
         where=where,
@@ -197,7 +204,8 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
                 )
         schema = Schema(task="regression", classes=len(options.targets), target=options.target, shape=[1])
         targets = encode_target(table, schema)
-        _warn_of_large(targets, options)
+        if not options.scaled:
+            _warn_of_large(targets, options)
         return "regression", [], targets
     name = options.targets[0]
     if len(labels) < 2:
@@ -223,7 +231,8 @@ def _warn_of_large(targets: NDArray[Any], options: TableOptions) -> None:
         unit = 10 ** int(np.log10(sizes[largest]))
         warnings.warn(
             f"The target {options.targets[largest]!r} is about {sizes[largest]:,.0f} large, and targets are used as "
-            f"they are: training may be slow or diverge. Divide it beforehand, such as by {unit:,}.",
+            f"they are: training may be slow or diverge. Say standardise_targets: true, or divide it beforehand, such "
+            f"as by {unit:,}.",
             CoterieWarning,
             stacklevel=2,
         )

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.federation.data import ClientData
+from coterie.federation.data import ClientData, Normal
 from coterie.models import Models, Stack
 from coterie.training.batches import SequentialPlan
 from coterie.training.fit import batch_gradient
@@ -32,6 +32,18 @@ def hits(outputs: Tensor, targets: Tensor) -> Tensor:
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean absolute error over the targets of an example: ``(k, B, t) -> (k, B)``."""
     return (outputs - targets.reshape(outputs.shape)).abs().mean(-1)
+
+
+def in_units(error: Statistic, normal: Normal | None) -> Statistic:
+    """A statistic of differences between outputs and targets, in the unit that the targets came in."""
+    if normal is None:
+        return error
+
+    def of_raw(outputs: Tensor, targets: Tensor) -> Tensor:
+        differences = (outputs - targets.reshape(outputs.shape)).double() * normal.std.to(outputs.device)
+        return error(differences, torch.zeros_like(differences))
+
+    return of_raw
 
 
 @torch.no_grad()
