@@ -271,12 +271,6 @@ def test_other_clients_become_inputs_as_the_first_ones_did(tmp_path: Path) -> No
     assert alone.feature_shape == (4,)
 
 
-def test_large_targets_are_told_of(tmp_path: Path) -> None:
-    table = patients().assign(cost=lambda rows: 2000.0 + 10 * rows["age"], stay=lambda rows: rows["age"] / 10)
-    with pytest.warns(CoterieWarning, match=r"'cost' is about 2,\d{3} large.*such as by 1,000"):
-        built(tmp_path, table, target=["stay", "cost"])
-
-
 def test_classes_are_shown_by_name(tmp_path: Path) -> None:
     federation = built(tmp_path, patients())
     assert class_labels(federation) == ["no", "yes"]
