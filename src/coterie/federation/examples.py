@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ class Examples:
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
         sides: which rows the data themselves say are for testing, client by client; ``None`` leaves that to the draw.
         prepare: gives the inputs once the rows are divided among the named clients, where they depend on that, or on a
-            schema that was fitted before.
+            schema that was fitted before. Of some clients, by number, nothing enters what is common to all.
         files: SHA-256 of the user's own files, by path, where they come from such.
         checksum: stands for the values, where ``inputs`` do not hold them yet.
 
@@ -67,7 +67,7 @@ class Examples:
     blocks: Sequence[int | str] | None = None
     order: Sequence[Any] | None = None
     sides: Official | None = None
-    prepare: Callable[[Division, Sequence[str], Schema | None], Prepared] | None = None
+    prepare: Callable[[Division, Sequence[str], Schema | None, Collection[int]], Prepared] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     checksum: str | None = None
     weights: NDArray[np.float64] | None = None

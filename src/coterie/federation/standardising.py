@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -60,13 +60,22 @@ class Columns:
     preprocessing: Literal["federated", "client", "none"]
     where: Origin
 
-    def prepared(self, division: Division, names: Sequence[str], fitted: Schema | None = None) -> Prepared:
+    def prepared(
+        self,
+        division: Division,
+        names: Sequence[str],
+        fitted: Schema | None = None,
+        newcomers: Collection[int] = (),
+    ) -> Prepared:
         """Inputs ``(N, d)`` for all rows, by the training rows of the clients ``names: (K,)`` alone.
+
+        What clients have in common is that of the members: newcomers receive it, and send nothing.
 
         Args:
             division: which rows are whose, and for what.
             names: the clients.
             fitted: the schema of another table, which these rows follow.
+            newcomers: the clients, by number, that are no members.
 
         Raises:
             CoterieError: a class or a whole column has no training row, or a column is not what was fitted.
@@ -75,11 +84,17 @@ class Columns:
             self._check_classes(division, names)
         summaries = [self._summary(rows) for rows in division.train]
         targets = [self._summary_of_targets(rows) for rows in division.train]
-        schema = self._agreed(summaries, targets) if fitted is None else self._like(fitted)
+        members = [client for client in range(len(names)) if client not in newcomers]
+        if fitted is not None:
+            schema = self._like(fitted)
+        else:
+            schema = self._agreed([summaries[m] for m in members], [targets[m] for m in members])
         self._warn_of_unseen(schema, division, names)
         own = [self._own(schema, summary) for summary in summaries] if self.preprocessing == "client" else []
         exchanged = fitted is None and self.preprocessing != "none"
         preparation = self._exchange(schema, summaries, targets, division) if exchanged else None
+        if preparation is not None:
+            preparation.bytes_up[list(newcomers)] = 0
         if own:
             each = {name: of_client.as_dict() for name, of_client in zip(names, own, strict=True)}
             inputs = self._encoded_each(schema, own, division)
