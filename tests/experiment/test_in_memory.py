@@ -135,3 +135,7 @@ def test_a_guard_of_what_is_in_memory(tmp_path: Path) -> None:
     federation = Federation.from_arrays(clients())
     result = coterie.run(federation, output=tmp_path / "run", guard={"folds": 2}, **KEYS)
     assert result.summary["label"].tolist() == ["local", "fedavg", "fedavg + guard"]
+    weights = {name: range(1, 1 + len(data[0])) for name, data in clients().items()}
+    weighed = Federation.from_arrays(clients(), weights=weights)
+    with pytest.raises(CoterieError, match="guard compares models on examples that all count alike"):
+        coterie.run(weighed, output=tmp_path / "weighed", guard={"folds": 2}, **KEYS)

@@ -263,5 +263,3 @@ def test_a_data_frame() -> None:
     assert federation.source["schema"]["target"] == "sick"
     with pytest.raises(CoterieError, match=r"the data frame has no column 'sik' .*did you mean 'sick'"):
         Federation.from_frame(frame, client="hospital", target="sik")
-    with pytest.raises(CoterieError, match="from_frame: options: every row counts alike"):
-        Federation.from_frame(frame, client="hospital", target="sick", weights="dose")

@@ -208,7 +208,9 @@ def test_rows_may_be_divided_by_another_rule(tmp_path: Path) -> None:
         ({"client": "hopsital"}, r"patients.csv has no column 'hopsital' \(federation.client\): did you mean 'hospital'\?"),
         ({"target": "zzz"}, r"has no column 'zzz' \(federation.target\): its columns are hospital, age, ward"),
         ({"features": ["age", "sick"]}, "federation.features lists 'sick', which is the target"),
-        ({"weights": "dose"}, "every row counts alike, so weights have no effect: leave out weights"),
+        ({"weights": "dos"}, r"has no column 'dos' \(federation.weights\): did you mean 'dose'"),
+        ({"weights": "dose", "features": ["age", "dose"]}, "federation.features lists 'dose', which weighs the rows"),
+        ({"weights": "ward"}, r"line 2: '.' in the column 'ward' \(federation.weights\) is no weight: give a finite"),
         ({"group": "patient", "split": "part"}, "split says where every row belongs, so group has no effect"),
         ({"path": "pateints.csv"}, "federation.path: there is neither .*pateints.csv nor .*pateints.csv: correct the path"),
         ({"preprocessing": "none", "missing": "mean"}, "missing: mean needs a mean"),
@@ -267,12 +269,6 @@ def test_other_clients_become_inputs_as_the_first_ones_did(tmp_path: Path) -> No
     alone = built(tmp_path, late, like={"clients": built(tmp_path, table, preprocessing="client").source["schemas"]})
     assert float(alone.train.client(0)[0][:, 3].mean()) == pytest.approx(0, abs=1e-5)
     assert alone.feature_shape == (4,)
-
-
-def test_large_targets_are_told_of(tmp_path: Path) -> None:
-    table = patients().assign(cost=lambda rows: 2000.0 + 10 * rows["age"], stay=lambda rows: rows["age"] / 10)
-    with pytest.warns(CoterieWarning, match=r"'cost' is about 2,\d{3} large.*such as by 1,000"):
-        built(tmp_path, table, target=["stay", "cost"])
 
 
 def test_classes_are_shown_by_name(tmp_path: Path) -> None:

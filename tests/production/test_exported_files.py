@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from coterie.models import ModelSpec
 from coterie.production.formats import FILES, RUNNERS, Format
 
 ALL: tuple[Format, ...] = ("torchscript", "torch-export", "onnx")
+
+
+UNIT = Normal(torch.tensor([4e6, -2.0], dtype=torch.float64), torch.tensor([1e6, 0.25], dtype=torch.float64))
 
 
 def check_files(folder: Path, raw: Tensor, expected: Tensor, formats: tuple[Format, ...] = ALL) -> None:
@@ -55,6 +59,31 @@ def test_sequences_through_a_gru(tmp_path: Path) -> None:
     run, models = store(tmp_path / "run", federation, spec)
     (exported,) = coterie.export(run.path, "north")
     check_files(exported.directory, series[:4], answers(federation, spec, models, 0))
+
+
+def test_exported_files_answer_in_the_unit_of_the_data(tmp_path: Path) -> None:
+    inputs = torch.randn(8, 2, 3, generator=torch.Generator().manual_seed(1))
+    spec = ModelSpec("mlp", {"hidden": [4]})
+    federation = federation_of(inputs, 2, task="regression")
+    scaled = {part: replace(federation.split(part), target_normal=UNIT) for part in ("train", "validation", "test")}
+    run, models = store(tmp_path / "run", replace(federation, **scaled), spec)
+    (exported,) = coterie.export(run.path, "north")
+    expected = UNIT.undone(answers(federation, spec, models, 0).double())
+    raw = inputs[:4]
+    for format in ALL:
+        for part in (slice(None), slice(0, 1)):
+            found = RUNNERS[format](exported.directory / FILES[format])(raw[part]).double()
+            torch.testing.assert_close(found / UNIT.std, expected[part] / UNIT.std, rtol=0, atol=1e-5)
+    for said in (
+        coterie.predict(exported.directory, None, raw.numpy()),
+        coterie.predict(run.path, "north", raw.numpy()),
+    ):
+        found = torch.tensor(said.iloc[:, 1:].to_numpy())
+        torch.testing.assert_close(found / UNIT.std, expected / UNIT.std, rtol=0, atol=1e-5)
+    state = torch.load(exported.directory / "model.pt", weights_only=True)
+    assert set(state) == set(models.tensors)  # the bare network
+    card = (exported.directory / "README.md").read_text()
+    assert "the bare network of `model.pt` gives (value - 4e+06, -2) / 1e+06, 0.25." in card
 
 
 def test_raw_columns_of_a_table_with_gaps_and_categories(tmp_path: Path) -> None:

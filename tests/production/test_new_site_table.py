@@ -133,3 +133,24 @@ def test_its_rows_are_split_by_patient_where_those_of_the_members_were(run: Path
             site.federation(0)
     finally:
         config.write_text(before)
+
+
+def test_its_rows_are_weighed_where_those_of_the_members_were(run: Path, tmp_path: Path) -> None:
+    weights = np.arange(1.0, 21.0)
+    table = pd.read_csv(patients(tmp_path)).assign(w=weights, x0=np.arange(20))
+    table.to_csv(tmp_path / "harbour.csv", index=False)
+    config = run / "config.yaml"
+    before = config.read_text()
+    config.write_text(before.replace("  source: synthetic\n", "  source: synthetic\n  weights: w\n"))
+    try:
+        site = NewSite(RunDirectory(run), tmp_path / "harbour.csv", "harbour")
+        federation, _ = site.federation(0)
+        rows = federation.train.inputs[:, 0].round().long().numpy()
+        expected = weights[rows] / weights[rows].mean()
+        np.testing.assert_allclose(federation.train.own_weights, expected, rtol=1e-12)  # type: ignore[arg-type]
+        table.drop(columns="w").to_csv(tmp_path / "harbour.csv", index=False)
+        with pytest.warns(CoterieWarning, match=r"no column 'w' \(federation.weights\), .* its rows count alike"):
+            federation, _ = site.federation(0)
+        assert federation.train.weights is None
+    finally:
+        config.write_text(before)

@@ -34,15 +34,16 @@ def show(
     console = standard_output()
     with friendly(debug, data_dir):
         from coterie import experiment
-        from coterie.experiment.newcomers import divide
+        from coterie.experiment.newcomers import divide, held_out
         from coterie.federation import build_federation
         from coterie.federation.show import class_grid, class_plot, describe
 
         settled = experiment.read_config(config, overrides or [])
         used = settled.seeds[0] if seed is None else seed
-        federation = build_federation(settled.federation, seed=used, data_dir=data_dir)
-        fixed = settled.federation.seed
-        _, coming = divide(settled.newcomers, federation, used if fixed is None else fixed)
+        drawn = used if settled.federation.seed is None else settled.federation.seed
+        out = held_out(settled.newcomers, drawn)
+        federation = build_federation(settled.federation, seed=used, data_dir=data_dir, held_out=out)
+        _, coming = divide(settled.newcomers, federation, drawn)
         newcomers = [] if coming is None else list(coming.names)
         frame = describe(federation)
         if html is not None:

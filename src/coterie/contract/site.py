@@ -53,7 +53,7 @@ class Site:
 
     Attributes:
         clients: ``(k,)`` numbers of the clients; ``names`` their names; ``k`` how many.
-        n: ``(k,)`` training examples of each.
+        n: ``(k,)`` training examples of each, whatever their weights.
         round: the current round.
         train, validation: their data. Test data never reach a site.
         theta: ``(k,)`` each client's own model, the common theta^0 at first.
@@ -169,10 +169,18 @@ class Site:
         return per_example(self.context.stack, models, self.split(split), self.context.objective)
 
     def per_client(self, values: Tensor, split: SplitName = "train") -> Tensor:
-        """The mean of ``values: (n, ...)``, flat over the clients' examples, for each client: ``(k, ...)``."""
+        """The mean of ``values: (n, ...)``, flat over the clients' examples, for each client: ``(k, ...)``.
+
+        Examples count by their weights, where the data have such.
+        """
         data = self.split(split)
-        total = values.new_zeros(self.k, *values.shape[1:]).index_add_(0, data.owners(), values)
-        return total / data.n.to(values).clamp(min=1).view(-1, *[1] * (values.ndim - 1))
+        owners, whole = data.owners(), data.sizes.to(values)
+        if data.weights is not None:
+            first = int(data.offsets[0])
+            weights = data.weights[first : first + data.total].to(values)
+            values = values * weights.view(-1, *[1] * (values.ndim - 1))
+        total = values.new_zeros(self.k, *values.shape[1:]).index_add_(0, owners, values)
+        return total / whole.where(whole > 0, 1.0).view(-1, *[1] * (values.ndim - 1))
 
     def features(self, models: Models, split: SplitName = "train") -> list[Tensor]:
         """What enters the head, for each client ``(n_i, h)``."""
@@ -196,8 +204,8 @@ class Site:
         """The gradient of the mean loss: of a split in evaluation mode, ``(k,)`` rows, or of one step's batches.
 
         For a step, ``models`` are all k rows and the result holds the rows that still train; batch statistics that
-        move meanwhile wait for ``step.update``. ``weights`` replace the factor 1/n of each example. A client without
-        validation data takes the gradient on its training data.
+        move meanwhile wait for ``step.update``. ``weights`` replace the factor 1/n of each example; the weights of the
+        clients' own data multiply it. A client without validation data takes the gradient on its training data.
         """
         objective = objective or self.context.objective
         stack = self.context.stack
@@ -210,7 +218,7 @@ class Site:
         own = models[where.rows]
         own.materialise()
         where.buffers = {name: own.tensors[name].clone() for name in models.layout.buffers}
-        share = where.weights if weights is None else weights
+        share = where.weights if weights is None else where.weighed(weights)
         gradients = batch_gradient(
             stack, {**own.tensors, **where.buffers}, models.layout.parameters, where.inputs, where.targets, share,
             objective, sizes=where.sizes, keys=where.keys,
@@ -236,7 +244,8 @@ class Site:
         """Train copies of ``models: (k,)`` on the training data; returns the models and the steps taken.
 
         ``only`` names the part that is trained: ``head``, ``body``, ``last 2``, ``before last 2`` or ``all``.
-        ``weights``, flat over the clients' examples, multiply the loss of each in the mean of its batch.
+        ``weights``, flat over the clients' examples, multiply the loss of each in the mean of its batch, as the weights
+        of the clients' own data do.
 
         ``strength: (k,)`` or one number adds ``strength * (theta - anchor)`` to the gradient, or after momentum, or
         after the optimiser's step. Two fits with the same ``batches`` name in a round see the same batches. SGD's

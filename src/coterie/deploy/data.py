@@ -206,7 +206,10 @@ def _one(arrays: Arrays, schema: Schema | None) -> ClientData:
         mean, std = (torch.tensor(value, dtype=torch.float64).reshape(broadcast) for value in (schema.mean, schema.std))
         normal = Normal(mean, std)
     scale = 1 / 255 if arrays.inputs.dtype == torch.uint8 else 1.0
-    return ClientData(arrays.inputs, arrays.targets, torch.tensor([0, len(arrays)]), scale=scale, normal=normal)
+    scaling = None if schema is None else schema.target_normal
+    return ClientData(
+        arrays.inputs, arrays.targets, torch.tensor([0, len(arrays)]), scale=scale, normal=normal, target_normal=scaling
+    )
 
 
 def _classes(whole: Arrays, targets: Sequence[Tensor]) -> int:

@@ -9,7 +9,7 @@ from coterie.contract import Predictor
 from coterie.engines.predict import as_stack
 from coterie.federation.data import ClientData
 from coterie.models import Stack
-from coterie.training import absolute_error, hits, squared_error
+from coterie.training import absolute_error, hits, in_units, squared_error
 from coterie.training.measure import Statistic, per_example
 
 
@@ -54,5 +54,6 @@ def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: s
         if classes == 2:
             statistics |= {"score": _score if probabilities else _score_of_logits, "target": _target}
     else:
-        statistics = {"absolute": absolute_error, "squared": squared_error}
+        unit = data.target_normal
+        statistics = {"absolute": in_units(absolute_error, unit), "squared": in_units(squared_error, unit)}
     return {name: per_example(runs, models, data, statistic) for name, statistic in statistics.items()}

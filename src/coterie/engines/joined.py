@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -283,6 +284,18 @@ def join_data(parts: Sequence[ClientData]) -> ClientData:
         index,
         parts[0].scale,
         parts[0].normal,
+        _weights(parts, positions),
+        parts[0].target_normal,
+    )
+
+
+def _weights(parts: Sequence[ClientData], positions: Sequence[Tensor]) -> Tensor | None:
+    """The weights of all examples by position; those of a part without any are 1."""
+    if all(part.weights is None for part in parts):
+        return None
+    ones = [torch.ones(len(at), dtype=torch.float64, device=at.device) for at in positions]
+    return torch.cat(
+        [one if p.weights is None else p.weights[at] for p, at, one in zip(parts, positions, ones, strict=True)]
     )
 
 
@@ -294,12 +307,13 @@ def _equal(part: ClientData, inputs: Tensor, targets: Tensor) -> bool:
 
 
 def _alike(parts: Sequence[ClientData]) -> bool:
-    """Whether inputs become numbers in the same way."""
+    """Whether inputs and targets become numbers in the same way."""
     first = parts[0]
     return all(
         part.scale == first.scale
         and part.inputs.dtype == first.inputs.dtype
         and _same_normal(part.normal, first.normal)
+        and _same_normal(part.target_normal, first.target_normal)
         for part in parts
     )
 
@@ -311,9 +325,8 @@ def _same_normal(one: Normal | None, other: Normal | None) -> bool:
 
 
 def _ready(part: ClientData) -> ClientData:
-    """The same examples, with inputs as they are used."""
+    """The same examples, with inputs and targets as they are used."""
     everything = torch.arange(len(part.inputs), device=part.inputs.device)
-    inputs, targets = ClientData(part.inputs, part.targets, part.offsets[:1] * 0, None, part.scale, part.normal).batch(
-        everything
-    )
-    return ClientData(inputs, targets, part.offsets, part.index)
+    whole = replace(part, offsets=part.offsets[:1] * 0, index=None, weights=None)
+    inputs, targets = whole.batch(everything)
+    return ClientData(inputs, targets, part.offsets, part.index, weights=part.weights)

@@ -14,7 +14,7 @@ from coterie.evaluation.further import further as further_of
 from coterie.evaluation.tables import Task
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
-from coterie.training import absolute_error, cross_entropy, hits, means, squared_error
+from coterie.training import absolute_error, cross_entropy, hits, in_units, means, squared_error
 from coterie.training.losses import Objective, negative_log_probability
 
 _WEIGHTS = "mixture weights"
@@ -46,6 +46,8 @@ def measure(
 ) -> dict[str, Tensor]:
     """Each client's loss and accuracy, or mean squared and absolute error: ``(k,)`` float64 by metric.
 
+    Errors are in the unit that the targets came in.
+
     ``further`` names more metrics, which are computed from what is predicted for each example; a mixture's are those
     of the mixture. They are NaN where a client's data do not define them.
     """
@@ -54,7 +56,10 @@ def measure(
     loss: Objective = cross_entropy if classification else squared_error
     if probabilities:
         loss = negative_log_probability
-    statistics = {"loss": loss, "accuracy": hits} if classification else {"mse": loss, "mae": absolute_error}
+    statistics = {"loss": loss, "accuracy": hits}
+    if not classification:
+        unit = data.target_normal
+        statistics = {"mse": in_units(loss, unit), "mae": in_units(absolute_error, unit)}
     if not further:
         return means(stack, models, data, statistics)
     seen = _Seen(data, probabilities=classification, already=loss is negative_log_probability)
@@ -75,6 +80,8 @@ class _Seen:
             self._classes = outputs.shape[-1]
             self._outputs = torch.full((self._data.total, self._classes), torch.nan, dtype=torch.float64)
         values = outputs.double()
+        if self._data.target_normal is not None:
+            values = self._data.target_normal.undone(values)
         self._outputs[places.cpu()] = (values.softmax(-1) if self._softmax else values).cpu()
 
     def measured(self, names: Sequence[str], task: str) -> dict[str, Tensor]:
@@ -85,8 +92,9 @@ class _Seen:
         positions = torch.arange(data.total, device=data.offsets.device) + data.offsets[0]
         targets = data.targets[data.rows(positions)].cpu().numpy()
         values = further_of(
-            names, cast(Task, task), self._classes, self._outputs.numpy(), targets, data.owners().cpu().numpy(), k
-        )
+            names, cast(Task, task), self._classes, self._outputs.numpy(), targets, data.owners().cpu().numpy(), k,
+            data.own_weights,
+        )  # fmt: skip
         return {name: torch.from_numpy(value) for name, value in values.items()}
 
 

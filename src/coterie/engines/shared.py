@@ -177,9 +177,12 @@ class Member:
         task: str,
         further: tuple[str, ...] = (),
     ) -> dict[str, Tensor]:
-        """See `Company`; a model that all clients share is measured on one long batch, which costs no more calls."""
+        """See `Company`; a model that all clients share is measured on one long batch, which costs no more calls.
+
+        Metrics are in the unit of the targets, which each run standardises by itself: each measures by itself then.
+        """
         shared = predictor.single and predictor.models.common
-        if self._seat.here and not shared:
+        if self._seat.here and not shared and data.target_normal is None:
             kind = ("measure", split, predictor.combine, predictor.models.lead[1:], predictor.weights is None)
             reply = self._wish(None, kind, Measuring(self._place, stack, predictor, rows, split, task, further))
             if reply is not ALONE:

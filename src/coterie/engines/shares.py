@@ -41,8 +41,14 @@ def members(federation: Federation, clients: range) -> Federation:
 def _compact(data: ClientData) -> ClientData:
     """The same split without examples that nobody owns."""
     rows = data.rows(torch.arange(int(data.offsets[0]), int(data.offsets[-1])))
+    first, last = int(data.offsets[0]), int(data.offsets[-1])
     return replace(
-        data, inputs=data.inputs[rows], targets=data.targets[rows], offsets=data.offsets - data.offsets[0], index=None
+        data,
+        inputs=data.inputs[rows],
+        targets=data.targets[rows],
+        offsets=data.offsets - first,
+        index=None,
+        weights=None if data.weights is None else data.weights[first:last],
     )
 
 

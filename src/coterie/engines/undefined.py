@@ -26,7 +26,9 @@ def undefined(federation: Federation, further: Sequence[str]) -> Undefined:
         positions = torch.arange(data.total, device=data.offsets.device) + data.offsets[0]
         targets = data.targets[data.rows(positions)].cpu().numpy()
         owners = data.owners().cpu().numpy()
-        by_number = reasons(names, federation.task, federation.classes, targets, owners, data.k, split)
+        by_number = reasons(
+            names, federation.task, federation.classes, targets, owners, data.k, split, data.own_weights
+        )
         found[split] = {
             metric: {federation.names[client]: reason for client, reason in own.items()}
             for metric, own in by_number.items()

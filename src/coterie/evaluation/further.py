@@ -33,49 +33,66 @@ def further(
     targets: NDArray[np.generic],
     owners: Whole,
     k: int,
+    weights: Floats | None = None,
 ) -> dict[str, Floats]:
     """Metrics by name, ``(k,)`` each; NaN where a client's data do not define one, or a prediction is not finite.
 
     ``predicted`` are probabilities ``(n, C)`` or values ``(n, t)``, ``targets`` classes ``(n,)`` or values ``(n, t)``;
-    ``owners: (n,)`` is the client of each.
+    ``owners: (n,)`` is the client of each, and ``weights: (n,)`` say how much it counts; examples of weight 0 are as if
+    they were not there.
     """
+    if weights is not None:
+        there = weights > 0
+        predicted, targets, owners, weights = predicted[there], targets[there], owners[there], weights[there]
     lost = np.zeros(k, dtype=bool)
     lost[owners[~np.isfinite(predicted).all(axis=1)]] = True
     if task == "regression":
         real = targets.astype(np.float64).reshape(predicted.shape)
-        found = {name: _regression(name, predicted, real, owners, k) for name in names}
+        found = {name: _regression(name, predicted, real, owners, k, weights) for name in names}
     else:
-        found = {name: _classification(name, classes, predicted, targets.astype(np.int64), owners, k) for name in names}
+        known = targets.astype(np.int64)
+        found = {name: _classification(name, classes, predicted, known, owners, k, weights) for name in names}
     return {name: np.where(lost, np.nan, values) for name, values in found.items()}
 
 
-def _classification(name: str, classes: int, predicted: Floats, targets: Whole, owners: Whole, k: int) -> Floats:
+def _classification(
+    name: str, classes: int, predicted: Floats, targets: Whole, owners: Whole, k: int, weights: Floats | None
+) -> Floats:
     if name in ("f1", "balanced_accuracy"):
         of = scores.f1 if name == "f1" else scores.balanced_accuracy
-        return of(predicted.argmax(axis=1), targets, owners, k, classes)
+        return of(predicted.argmax(axis=1), targets, owners, k, classes, weights)
     if classes != 2:
-        return scores.auroc_one_vs_rest(predicted, targets, owners, k)
+        return scores.auroc_one_vs_rest(predicted, targets, owners, k, weights)
     of_scores = {
         "auroc": scores.auroc, "auprc": scores.auprc, "brier": scores.brier, "calibration": scores.calibration,
     }[name]  # fmt: skip
-    return of_scores(predicted[:, 1], targets == 1, owners, k)
+    return of_scores(predicted[:, 1], targets == 1, owners, k, weights)
 
 
-def _regression(name: str, predicted: Floats, targets: Floats, owners: Whole, k: int) -> Floats:
+def _regression(name: str, predicted: Floats, targets: Floats, owners: Whole, k: int, weights: Floats | None) -> Floats:
     base, _, target = name.partition(":")
     chosen = slice(None) if not target else slice(int(target), int(target) + 1)
     of = {"mae": scores.absolute_errors, "rmse": scores.root_squared_errors, "r2": scores.determination}[base]
-    means: Floats = of(predicted[:, chosen], targets[:, chosen], owners, k).mean(axis=1)
+    means: Floats = of(predicted[:, chosen], targets[:, chosen], owners, k, weights).mean(axis=1)
     return means
 
 
 def reasons(
-    names: Sequence[str], task: Task, classes: int, targets: NDArray[np.generic], owners: Whole, k: int, split: str
+    names: Sequence[str],
+    task: Task,
+    classes: int,
+    targets: NDArray[np.generic],
+    owners: Whole,
+    k: int,
+    split: str,
+    weights: Floats | None = None,
 ) -> Reasons:
     """Why clients do not have some of the metrics ``names``, whatever is predicted: their data in a split say it.
 
-    A sentence without its full stop, such as "only class 0 in its test data".
+    A sentence without its full stop, such as "only class 0 in its test data". Examples of weight 0 are not there.
     """
+    if weights is not None:
+        targets, owners = targets[weights > 0], owners[weights > 0]
     n = np.bincount(owners, minlength=k)
     empty = {int(client): NO_EXAMPLES.format(split=split) for client in np.flatnonzero(n == 0)}
     more = _of_targets if task == "regression" else _of_classes

@@ -187,7 +187,7 @@ class _Arriving:
         if config.newcomers is None or config.newcomers.clients is None:
             return whole
         fixed = config.federation.seed
-        return whole.select(sorted(chosen(config.newcomers, whole, seed if fixed is None else fixed)))
+        return whole.select(sorted(chosen(config.newcomers, whole.names, seed if fixed is None else fixed)))
 
 
 def _servers(directory: RunDirectory, jobs: Sequence[Job], device: str) -> tuple[dict[Key, Trained], list[str]]:

@@ -16,7 +16,7 @@ from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.given import recognised
 from coterie.experiment.guarding import check_guard, guards, section
-from coterie.experiment.newcomers import divide
+from coterie.experiment.newcomers import divide, held_out
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.result import Result
 from coterie.experiment.session import Session
@@ -92,7 +92,8 @@ class Experiment:
             while len(self._federations) >= (self.config.share or 1):  # as many as are trained at a time
                 del self._federations[next(iter(self._federations))]
             section = self.config.federation
-            built = self.given or build_federation(section, seed=used, data_dir=self.data_dir)
+            out = held_out(self.config.newcomers, used)
+            built = self.given or build_federation(section, seed=used, data_dir=self.data_dir, held_out=out)
             if self.given is not None and section.fold is not None:
                 built = refolded(built, section.fold, used)
             self._federations[used] = divide(self.config.newcomers, built, used)
@@ -117,6 +118,11 @@ class Experiment:
             raise CoterieError(
                 "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or "
                 "validation examples."
+            )
+        if guards(self.plan) and federation.train.weights is not None:
+            raise CoterieError(
+                "guard compares models on examples that all count alike, but these have weights: remove guard, or "
+                "federation.weights."
             )
         check_metric(self.config, federation)
         check_roster(self.config, federation)

@@ -34,6 +34,8 @@ def handed_over(
         "classes": federation.classes,
         "inputs": _inputs(federation.train),
     }
+    if (scaling := federation.train.target_normal) is not None:
+        common["targets"] = {"mean": scaling.mean.tolist(), "std": scaling.std.tolist()}
     sizes = {part: federation.split(part).n.tolist() for part in ("train", "validation", "test")}
     mixtures = _mixtures(predictor)
     facts = []

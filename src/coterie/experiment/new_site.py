@@ -23,6 +23,7 @@ from coterie.federation.places import Origin
 from coterie.federation.raw_table import numbering, raw_columns
 from coterie.federation.schema import Feature, Schema
 from coterie.federation.tables import full_texts, times
+from coterie.federation.weights import read_weights, training_means
 from coterie.runs import RunDirectory
 from coterie.runs.schemas import Schemas
 from coterie.training.keys import generator
@@ -81,8 +82,16 @@ class NewSite:
         if not self._shared(seed):
             schema = _own(schema, table.iloc[parts["train"]])
         inputs, answers = torch.from_numpy(encode(table, schema.features or ())), torch.from_numpy(targets)
+        weights = self._weights(table, parts["train"])
         splits: dict[str, Any] = {
-            part: ClientData(inputs[rows], answers[rows], torch.tensor([0, len(rows)])) for part, rows in parts.items()
+            part: ClientData(
+                inputs[rows],
+                answers[rows],
+                torch.tensor([0, len(rows)]),
+                weights=None if weights is None else torch.from_numpy(weights[rows]),
+                target_normal=schema.target_normal,
+            )
+            for part, rows in parts.items()
         }
         source = {"source": self.path.name}
         federation = Federation((self.name,), task=schema.task, classes=schema.classes, source=source, **splits)
@@ -143,6 +152,23 @@ class NewSite:
         assert isinstance(rule, SplitRule)
         parts = rule.split(examples, [order], [self.name], SIZES)
         return {part: rows[0] for part, rows in zip(("train", "validation", "test"), parts, strict=True)}
+
+    def _weights(self, table: pd.DataFrame, train: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """How much each row counts, where the members' rows had weights and these have them, too."""
+        column = stored_config(self.run)["federation"].get("weights")
+        if not isinstance(column, str):
+            return None
+        if column not in table.columns:
+            warnings.warn(
+                f"{self.path} has no column {column!r} (federation.weights), by which the members' rows were weighed: "
+                "its rows count alike.",
+                CoterieWarning,
+                stacklevel=2,
+            )
+            return None
+        weights = read_weights(table, column, Origin(str(self.path), [(str(self.path), *numbering(self.path))]))
+        scaled: NDArray[np.float64] = weights / training_means(weights, [train], [self.name])[0]
+        return scaled
 
     def _column(self, table: pd.DataFrame, key: str) -> list[Any] | None:
         """The column by which the run's ``federation.<key>`` split its members' rows; None where nothing did."""

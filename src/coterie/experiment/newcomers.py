@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,25 @@ from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import Job, settings
 from coterie.experiment.setting import engine_settings
 from coterie.federation import Federation
+from coterie.federation.build import HeldOut
 from coterie.runs import NewcomersDirectory
 from coterie.training import TrainingSettings
 from coterie.training.keys import generator
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
+
+
+def held_out(section: NewcomersConfig | None, seed: int) -> HeldOut | None:
+    """Tells which clients are held out, by their names; None where nobody is."""
+    if section is None or section.clients is None:
+        return None
+
+    def out(names: Sequence[str]) -> list[int]:
+        found = chosen(section, names, seed)
+        return [] if len(set(found)) >= len(names) else found  # which `divide` refuses
+
+    return out
 
 
 def divide(section: NewcomersConfig | None, federation: Federation, seed: int) -> tuple[Federation, Federation | None]:
@@ -37,7 +50,7 @@ def divide(section: NewcomersConfig | None, federation: Federation, seed: int) -
     """
     if section is None or section.clients is None:
         return federation, None
-    out = set(chosen(section, federation, seed))
+    out = set(chosen(section, federation.names, seed))
     if len(out) >= federation.k:
         raise CoterieError(
             f"newcomers.clients takes all {federation.k} clients, so that nobody is left to train: hold out fewer."
@@ -46,21 +59,22 @@ def divide(section: NewcomersConfig | None, federation: Federation, seed: int) -
     return federation.select(members), federation.select(sorted(out))
 
 
-def chosen(section: NewcomersConfig, federation: Federation, seed: int) -> list[int]:
+def chosen(section: NewcomersConfig, names: Sequence[str], seed: int) -> list[int]:
     """The clients that ``section.clients`` names, or draws by ``seed``; raises CoterieError for an unknown name."""
     wanted = section.clients
     if isinstance(wanted, list):
         for name in wanted:
-            if name not in federation.names:
-                near = difflib.get_close_matches(name, federation.names, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"the first is called {federation.names[0]}."
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"the first is called {names[0]}."
                 raise CoterieError(f"newcomers.clients: there is no client {name}: {hint}")
-        return [federation.names.index(name) for name in wanted]
+        return [list(names).index(name) for name in wanted]
     assert wanted is not None
-    count = wanted if isinstance(wanted, int) else max(1, int(wanted * federation.k + 1e-9))
-    if count >= federation.k:
-        return list(range(federation.k))
-    drawn = generator(seed, 0, "newcomers").choice(federation.k, size=count, replace=False)
+    k = len(names)
+    count = wanted if isinstance(wanted, int) else max(1, int(wanted * k + 1e-9))
+    if count >= k:
+        return list(range(k))
+    drawn = generator(seed, 0, "newcomers").choice(k, size=count, replace=False)
     return [int(client) for client in drawn]
 
 

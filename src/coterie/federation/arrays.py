@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError
+from coterie.federation.data import ClientData
 from coterie.federation.examples import Examples
 from coterie.federation.federation import SPLITS, Federation
 from coterie.federation.sides import Official
@@ -183,12 +184,24 @@ def examples_of_clients(name: str, clients: Mapping[str, Mapping[str, Arrays]], 
 def examples_of_federation(name: str, federation: Federation) -> Examples:
     """A federation as examples whose split is its own."""
     clients: dict[str, dict[str, Arrays]] = {
-        client: {part: Arrays(*federation.split(part).client(i)) for part in SPLITS}
+        client: {part: _as_stored(federation.split(part), i) for part in SPLITS}
         for i, client in enumerate(federation.names)
     }
     found = examples_of_clients(name, clients, federation.classes)
     assert found.sides is not None
-    return found.with_sides(Official(found.sides.parts, complete=True))
+    sides = Official(found.sides.parts, complete=True)
+    found = replace(found, target_normal=federation.train.target_normal)
+    if federation.train.weights is not None:
+        split = [federation.split(part).select([i]).weights for i in range(federation.k) for part in SPLITS]
+        found = replace(found, weights=torch.cat([own for own in split if own is not None]).numpy())
+    return found.with_sides(sides)
+
+
+def _as_stored(data: ClientData, client: int) -> Arrays:
+    """The inputs of a client as they are used, and its targets in the unit that they came in."""
+    inputs, _ = data.client(client)
+    rows = data.rows(torch.arange(int(data.offsets[client]), int(data.offsets[client + 1])))
+    return Arrays(inputs, data.targets[rows])
 
 
 def _check_alike(data: Arrays, first: Arrays, client: str, other: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ from coterie.federation.partition.blocks import mixed_block
 from coterie.federation.resize import resized
 from coterie.federation.schema import Schema
 from coterie.federation.table_options import TableOptions
+from coterie.federation.weights import by_position, training_means
+
+HeldOut = Callable[[Sequence[str]], Collection[int]]
+"""Which of the clients with these names are newcomers."""
 
 
 def build_federation(
@@ -33,6 +37,7 @@ def build_federation(
     seed: int,
     data_dir: Path | None = None,
     like: Mapping[str, Any] | None = None,
+    held_out: HeldOut | None = None,
 ) -> Federation:
     """Load the source, divide it and check the result.
 
@@ -43,6 +48,8 @@ def build_federation(
         data_dir: where data files lie; left out, ``$COTERIE_DATA``, else a cache directory of the user.
         like: what ``schemas/seed<k>.json`` of a run holds; a table then becomes inputs as that one did. Other sources
             have no schema.
+        held_out: which clients, by number, are no members but newcomers, once all names are known: nothing of their
+            rows enters statistics that clients have in common.
 
     Raises:
         CoterieError: a wrong key or value, missing or damaged data, an impossible division.
@@ -57,8 +64,9 @@ def build_federation(
     sizes = section.sizes_for(examples.sides)
     source = {**section.model_dump(mode="json", exclude_none=True), "seed": used_seed}
     return divided(
-        examples, section.partition, sizes, used_seed, source, section.normalise, fitted=fitted, fold=section.fold
-    )
+        examples, section.partition, sizes, used_seed, source, section.normalise, fitted=fitted, fold=section.fold,
+        held_out=held_out,
+    )  # fmt: skip
 
 
 def divided(
@@ -70,6 +78,7 @@ def divided(
     normalise: str | tuple[Statistic, Statistic] = "none",
     fitted: Schema | None = None,
     fold: Fold | None = None,
+    held_out: HeldOut | None = None,
 ) -> Federation:
     """The examples as a rule divides them among clients.
 
@@ -79,6 +88,7 @@ def divided(
         source: what is recorded of where the data came from.
         normalise, fold: as in the section ``federation:``.
         fitted: how the columns of a table become inputs, where that is known.
+        held_out: as of `build_federation`.
 
     Raises:
         CoterieError: an impossible division.
@@ -99,17 +109,26 @@ def divided(
         known["files"] = dict(examples.files)
     preparation = None
     if examples.prepare is not None:
-        prepared = examples.prepare(division, names, fitted)
-        examples, preparation = replace(examples, inputs=prepared.inputs), prepared.preparation
+        prepared = examples.prepare(division, names, fitted, () if held_out is None else held_out(names))
+        examples = replace(examples, inputs=prepared.inputs, target_normal=prepared.target_normal)
+        preparation = prepared.preparation
         known |= prepared.facts
     if division.columns:
         known["clients"] = {key: list(column) for key, column in division.columns.items()}
     normal = _normal(normalise, examples)
+    means = None if examples.weights is None else training_means(examples.weights, division.train, names)
+
+    def assembled(rows: Sequence[Rows]) -> ClientData:
+        split = _assemble(examples, division, rows, normal)
+        if examples.weights is None or means is None:
+            return split
+        return replace(split, weights=by_position(examples.weights, rows, means))
+
     return Federation(
         names=names,
-        train=_assemble(examples, division, division.train, normal),
-        validation=_assemble(examples, division, division.validation, normal),
-        test=_assemble(examples, division, division.test, normal),
+        train=assembled(division.train),
+        validation=assembled(division.validation),
+        test=assembled(division.test),
         task=examples.task,
         classes=examples.classes,
         source=known,
@@ -200,8 +219,14 @@ def _assemble(examples: Examples, division: Division, rows: Sequence[Rows], norm
     offsets = sizes.cumsum(0)
     index = torch.from_numpy(np.concatenate(rows).astype(np.int64))
     if division.transform is None:
-        return ClientData(examples.inputs, examples.targets, offsets, index, examples.scale, normal)
+        return ClientData(
+            examples.inputs, examples.targets, offsets, index, examples.scale, normal,
+            target_normal=examples.target_normal,
+        )  # fmt: skip
     inputs: Tensor = torch.empty((len(index), *examples.inputs.shape[1:]), dtype=examples.inputs.dtype)
     for i, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         inputs[start:stop] = division.transform(examples.inputs[index[start:stop]], i)
-    return ClientData(inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal)
+    return ClientData(
+        inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal,
+        target_normal=examples.target_normal,
+    )  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.errors import CoterieError
@@ -13,18 +15,22 @@ from coterie.errors import CoterieError
 
 @dataclass(frozen=True, eq=False)
 class Normal:
-    """Inputs ``x`` are used as ``(x - mean) / std``, evaluated batch by batch so that uint8 images stay small.
+    """Values ``x`` are used as ``(x - mean) / std``, evaluated batch by batch so that uint8 images stay small.
 
     Attributes:
-        mean, std: of one shape that broadcasts against one input, such as ``(channels, 1, 1)``.
+        mean, std: of one shape that broadcasts against one input, such as ``(channels, 1, 1)``, or one target.
     """
 
     mean: Tensor
     std: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The normalised inputs, computed in place."""
+        """The normalised values, computed in place."""
         return x.sub_(self.mean.to(x.dtype)).div_(self.std.to(x.dtype))
+
+    def undone(self, x: Tensor) -> Tensor:
+        """Normalised values as they were."""
+        return x * self.std.to(x) + self.mean.to(x)
 
     def to(self, device: torch.device | str) -> Normal:
         """The same on ``device``."""
@@ -46,6 +52,10 @@ class ClientData:
         index: ``(offsets[-1],)`` int64, position -> row; ``None`` stands for the identity.
         scale: factor applied to uint8 inputs when they are used (1/255 for images).
         normal: applied to all inputs when they are used, after ``scale``; ``None`` leaves them.
+        weights: ``(offsets[-1],)`` float64 by position, at least 0: how much each example counts in losses and
+            metrics, of mean 1 over a client's training examples; ``None`` where all count alike.
+        target_normal: of a regression, applied to targets when they are used; models learn and predict normalised
+            targets then, and ``targets`` and metrics keep the unit that they came in.
 
     Raises:
         CoterieError: lengths, types or offsets do not fit together.
@@ -57,6 +67,8 @@ class ClientData:
     index: Tensor | None = None
     scale: float = 1.0
     normal: Normal | None = None
+    weights: Tensor | None = None
+    target_normal: Normal | None = None
 
     def __post_init__(self) -> None:
         offsets, rows = self.offsets, len(self.inputs)
@@ -77,6 +89,10 @@ class ClientData:
             raise CoterieError(f"Offsets reach position {int(offsets[-1])} but there are only {available} examples.")
         if self.index is not None and self.index.dtype != torch.int64:
             raise CoterieError(f"The index must be int64, not {self.index.dtype}.")
+        if self.weights is not None and (self.weights.dtype != torch.float64 or self.weights.ndim != 1):
+            raise CoterieError("Weights must be one float64 number an example.")
+        if self.weights is not None and len(self.weights) < int(offsets[-1]):
+            raise CoterieError(f"There are {int(offsets[-1])} examples but {len(self.weights)} weights: give one each.")
 
     @classmethod
     def from_clients(cls, inputs: Sequence[Tensor], targets: Sequence[Tensor], scale: float = 1.0) -> ClientData:
@@ -106,6 +122,21 @@ class ClientData:
         return self.offsets.diff()
 
     @property
+    def sizes(self) -> Tensor:
+        """What the examples of each client weigh together, ``(k,)`` float64: their number, where all count alike."""
+        if self.weights is None:
+            return self.n.double()
+        own = self.weights[int(self.offsets[0]) : int(self.offsets[-1])]
+        return own.new_zeros(self.k).index_add_(0, self.owners(), own)
+
+    @property
+    def own_weights(self) -> NDArray[np.float64] | None:
+        """The weights of the clients' examples, ``(total,)`` flat over the clients; ``None`` where all count alike."""
+        if self.weights is None:
+            return None
+        return np.asarray(self.weights[int(self.offsets[0]) : int(self.offsets[-1])].cpu(), dtype=np.float64)
+
+    @property
     def total(self) -> int:
         """Number of examples of all clients together."""
         return int(self.offsets[-1] - self.offsets[0])
@@ -124,16 +155,22 @@ class ClientData:
 
         Returns:
             Inputs ``(*positions.shape, *feature_shape)`` and targets ``(*positions.shape, ...)``. Inputs and
-            real-valued targets have torch's default floating point type; classes stay int64.
+            real-valued targets are normalised and have torch's default floating point type; classes stay int64.
         """
         flat = self.rows(positions.reshape(-1))
         shape = positions.shape
         # index_select copies whole rows, several times faster than advanced indexing of uint8 images
         x = self._float(self.inputs.index_select(0, flat))
         y = self.targets.index_select(0, flat)
+        if self.target_normal is not None:
+            y = self.target_normal(y.double())
         if y.is_floating_point():
             y = y.to(torch.get_default_dtype())
         return x.view(*shape, *self.inputs.shape[1:]), y.view(*shape, *self.targets.shape[1:])
+
+    def weighed(self, positions: Tensor, shares: Tensor) -> Tensor:
+        """``shares`` times the weights of the examples at ``positions``, both of one shape; unchanged without any."""
+        return shares if self.weights is None else shares * self.weights[positions].to(shares)
 
     def client(self, i: int) -> tuple[Tensor, Tensor]:
         """All examples of client ``i``: float inputs ``(n_i, *feature_shape)`` and targets ``(n_i, ...)``."""
@@ -159,16 +196,18 @@ class ClientData:
         if chosen and chosen == list(range(chosen[0], chosen[0] + len(chosen))):
             offsets = self.offsets[chosen[0] : chosen[-1] + 2]
             start, stop = int(offsets[0]), int(offsets[-1])
+            weights = None if self.weights is None else self.weights[start:stop]
             if self.index is None:
                 inputs, targets = self.inputs[start:stop], self.targets[start:stop]
-                return replace(self, inputs=inputs, targets=targets, offsets=offsets - start)
-            return replace(self, offsets=offsets - start, index=self.index[start:stop])
+                return replace(self, inputs=inputs, targets=targets, offsets=offsets - start, weights=weights)
+            return replace(self, offsets=offsets - start, index=self.index[start:stop], weights=weights)
         rows = torch.tensor(chosen, dtype=torch.int64, device=self.offsets.device)
         sizes = self.offsets[rows + 1] - self.offsets[rows]  # of the chosen alone: there may be many others
         offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], sizes)
         positions = torch.arange(len(shift), device=shift.device) + shift
-        return replace(self, offsets=offsets, index=self.rows(positions))
+        weights = None if self.weights is None else self.weights[positions]
+        return replace(self, offsets=offsets, index=self.rows(positions), weights=weights)
 
     def to(self, device: torch.device | str) -> ClientData:
         """The same split with every tensor on ``device``."""
@@ -179,6 +218,8 @@ class ClientData:
             offsets=self.offsets.to(device),
             index=None if self.index is None else self.index.to(device),
             normal=None if self.normal is None else self.normal.to(device),
+            weights=None if self.weights is None else self.weights.to(device),
+            target_normal=None if self.target_normal is None else self.target_normal.to(device),
         )
 
     def _float(self, x: Tensor) -> Tensor:

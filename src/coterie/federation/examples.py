@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.errors import CoterieError
+from coterie.federation.data import Normal
 from coterie.federation.federation import Task
 from coterie.federation.preparation import Prepared
 from coterie.federation.sides import Official
@@ -41,15 +42,17 @@ class Examples:
             or a text. All examples of a block go to one split. ``None`` where each example stands for itself.
         order: when each of the N examples was taken, as numbers or dates: the earliest are for training, the latest for
             the test. ``None`` where time plays no part.
+        weights: how much each of the N examples counts, at least 0; ``None`` where all count alike.
+        target_normal: how the targets of a regression are standardised; ``None`` where they are used as they are.
         statistics: mean and standard deviation of each channel that papers normalise with, where there are such.
         sides: which rows the data themselves say are for testing, client by client; ``None`` leaves that to the draw.
         prepare: gives the inputs once the rows are divided among the named clients, where they depend on that, or on a
-            schema that was fitted before.
+            schema that was fitted before. Of some clients, by number, nothing enters what is common to all.
         files: SHA-256 of the user's own files, by path, where they come from such.
         checksum: stands for the values, where ``inputs`` do not hold them yet.
 
     Raises:
-        CoterieError: targets, groups, blocks or times are more or fewer than inputs.
+        CoterieError: targets, groups, blocks, times or weights are more or fewer than inputs.
     """
 
     name: str
@@ -64,16 +67,22 @@ class Examples:
     blocks: Sequence[int | str] | None = None
     order: Sequence[Any] | None = None
     sides: Official | None = None
-    prepare: Callable[[Division, Sequence[str], Schema | None], Prepared] | None = None
+    prepare: Callable[[Division, Sequence[str], Schema | None, Collection[int]], Prepared] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     checksum: str | None = None
+    weights: NDArray[np.float64] | None = None
+    target_normal: Normal | None = None
 
     def __post_init__(self) -> None:
         lengths = {"targets": len(self.targets), **{f"groups {kind!r}": len(of) for kind, of in self.groups.items()}}
-        lengths |= {what: len(of) for what, of in (("blocks", self.blocks), ("times", self.order)) if of is not None}
+        lengths |= {what: len(of) for what, of in self._by_row if of is not None}
         for what, length in lengths.items():
             if length != len(self):
                 raise CoterieError(f"{self.name!r} has {len(self):,} inputs but {length:,} {what}: give one an input.")
+
+    @property
+    def _by_row(self) -> tuple[tuple[str, Sequence[Any] | NDArray[np.float64] | None], ...]:
+        return ("blocks", self.blocks), ("times", self.order), ("weights", self.weights)
 
     def __len__(self) -> int:
         return len(self.inputs)

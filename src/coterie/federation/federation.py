@@ -71,6 +71,7 @@ class Federation:
         seed: int = 0,
         blocks: Mapping[str, Sequence[int | str]] | None = None,
         order: Mapping[str, Sequence[Any]] | None = None,
+        weights: Mapping[str, Sequence[float]] | None = None,
     ) -> Federation:
         """A federation of arrays or tensors.
 
@@ -82,13 +83,14 @@ class Federation:
             seed: equal seeds give equal splits.
             blocks: by client, which examples belong together, ``(n,)`` numbers or texts: they go to one split.
             order: by client, when its examples were taken: the earliest are for training, the latest for the test.
+            weights: by client, how much its examples count in losses and metrics, ``(n,)`` numbers of at least 0.
 
         Raises:
             CoterieError: data of a client that do not fit together or are too few; the message names it.
         """
         from coterie.federation.own import of_arrays
 
-        return of_arrays(clients, validation, test, seed, blocks, order)
+        return of_arrays(clients, validation, test, seed, blocks, order, weights)
 
     @classmethod
     def from_datasets(
@@ -152,12 +154,14 @@ class Federation:
         for split in SPLITS:
             data = self.split(split)
             sha.update(repr((data.n.tolist(), data.feature_shape, data.inputs.dtype, data.scale)).encode())
-            if data.normal is not None:
-                for statistic in (data.normal.mean, data.normal.std):
+            for normal in (data.normal, data.target_normal):
+                for statistic in () if normal is None else (normal.mean, normal.std):
                     sha.update(statistic.cpu().numpy().tobytes())
             for rows in torch.split(data.rows(_positions(data)), AT_ONCE):
                 sha.update(data.inputs[rows].cpu().contiguous().numpy().data)
                 sha.update(data.targets[rows].cpu().contiguous().numpy().data)
+            if data.weights is not None:
+                sha.update(data.weights[_positions(data)].cpu().contiguous().numpy().data)
         return sha.hexdigest()
 
     def select(self, clients: Sequence[int]) -> Federation:
@@ -237,7 +241,25 @@ class Federation:
                     )
         for split in SPLITS:
             self._check_shapes(split)
+            self._check_weights(split)
         return self
+
+    def _check_weights(self, split: Split) -> None:
+        """Weights, where there are such, are numbers, and something of every client counts."""
+        data = self.split(split)
+        if data.weights is None:
+            return
+        weights = data.weights[_positions(data)]
+        if len(bad := (~(weights >= 0) | weights.isinf()).nonzero()):
+            name = self.names[int(data.owners()[bad[0]])]
+            raise CoterieError(
+                f"Client {name!r} has a weight in its {split} data that is negative or not finite: correct it."
+            )
+        if len(none := ((data.n > 0) & (data.sizes == 0)).nonzero()):
+            raise CoterieError(
+                f"Client {self.names[int(none[0])]!r} has no {split} example with a weight above 0: give one a weight, "
+                "choose another split, or leave the client out."
+            )
 
     def _check_shapes(self, split: Split) -> None:
         """Inputs as in training, and targets as the task has them."""

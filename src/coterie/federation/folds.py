@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation
@@ -57,7 +58,15 @@ def folded(division: Division, examples: Examples, fold: Fold, seed: int) -> Div
 
 
 def refolded(federation: Federation, fold: Fold, seed: int) -> Federation:
-    """The same for a federation that is divided already; it does not say which examples belong together, or when."""
+    """The same for a federation that is divided already; it does not say which examples belong together, or when.
+
+    Raises:
+        CoterieError: its examples have weights, which were fitted to the training data that it has.
+    """
+    if federation.train.weights is not None:
+        raise CoterieError(
+            "Folds of a federation whose examples have weights are not available: leave out the weights."
+        )
     train, validation = federation.train, federation.validation
     same = train.inputs is validation.inputs and train.targets is validation.targets
     inputs, targets = (

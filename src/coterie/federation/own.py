@@ -20,6 +20,7 @@ from coterie.federation.partition.rule import Amount
 from coterie.federation.places import Origin, digest_of
 from coterie.federation.table_options import TableOptions
 from coterie.federation.tables import examples_of, full_texts, require
+from coterie.federation.weights import checked_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +33,15 @@ def of_arrays(
     seed: int,
     blocks: Mapping[str, Sequence[int | str]] | None = None,
     order: Mapping[str, Sequence[Any]] | None = None,
+    weights: Mapping[str, Sequence[float]] | None = None,
 ) -> Federation:
     """See `Federation.from_arrays`."""
     clients = by_client(given, "from_arrays")
     examples = examples_of_clients("arrays", clients)
     together, times = _by_row(blocks, list(clients), "blocks"), _by_row(order, list(clients), "order")
-    return _federation(replace(examples, blocks=together, order=times), validation, test, seed)
+    weighed = _by_row(weights, list(clients), "weights")
+    checked = None if weighed is None else checked_weights(weighed, "from_arrays: weights")
+    return _federation(replace(examples, blocks=together, order=times, weights=checked), validation, test, seed)
 
 
 def _by_row(of: Mapping[str, Sequence[Any]] | None, names: Sequence[str], what: str) -> list[Any] | None:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.federation.data import Normal
+
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
@@ -37,8 +39,10 @@ class Prepared:
         inputs: ``(N, d)`` float32, for every row of the source.
         facts: the schema by which they did, for ``Federation.source``: ``schema``, or ``schemas`` by client.
         preparation: what crossed the wire for it; ``None`` where nothing did.
+        target_normal: how targets are standardised; ``None`` where they are used as they are.
     """
 
     inputs: Tensor
     facts: Mapping[str, Any] = field(default_factory=dict)
     preparation: Preparation | None = None
+    target_normal: Normal | None = None

@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from coterie.federation.data import Normal
 from coterie.federation.federation import Federation, Task
 
 WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*([eE][+-]?[0-9]+)?)?")
@@ -87,6 +89,10 @@ class Schema(BaseModel):
     shape: list[int] | None = Field(None, description="shape of one input; of a table, it follows from the features")
     mean: list[float] | None = None
     std: list[Annotated[float, Field(gt=0)]] | None = None
+    target_mean: list[float] | None = Field(
+        None, description="of a regression, models learn (target - mean) / std; one number a target"
+    )
+    target_std: list[Annotated[float, Field(gt=0)]] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Schema:
@@ -106,7 +112,19 @@ class Schema(BaseModel):
                 raise ValueError(f"shape is {self.shape}, but the features become {self.inputs} inputs: leave it out")
         if (self.mean is None) != (self.std is None):
             raise ValueError("give both mean and std, or neither")
+        scaling = [values for values in (self.target_mean, self.target_std) if values is not None]
+        if len(scaling) == 1:
+            raise ValueError("give both target_mean and target_std, or neither")
+        if scaling and (self.task != "regression" or any(len(values) != self.classes for values in scaling)):
+            raise ValueError("target_mean and target_std belong to a regression, one number a target")
         return self
+
+    @property
+    def target_normal(self) -> Normal | None:
+        """How targets are standardised; None where they are used as they are."""
+        if self.target_mean is None or self.target_std is None:
+            return None
+        return Normal(*(torch.tensor(values, dtype=torch.float64) for values in (self.target_mean, self.target_std)))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -136,13 +154,15 @@ class Schema(BaseModel):
     @classmethod
     def of(cls, federation: Federation) -> Schema:
         """What is known from a federation: task, number of classes, shape and normalisation of its inputs."""
-        normal = federation.train.normal
+        normal, scaling = federation.train.normal, federation.train.target_normal
         return cls(
             task=federation.task,
             classes=federation.classes,
             shape=list(federation.feature_shape),
             mean=None if normal is None else normal.mean.flatten().tolist(),
             std=None if normal is None else normal.std.flatten().tolist(),
+            target_mean=None if scaling is None else scaling.mean.flatten().tolist(),
+            target_std=None if scaling is None else scaling.std.flatten().tolist(),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from coterie.federation.preparation import Preparation, Prepared
 from coterie.federation.preparing import (
     Kind,
     Missing,
+    Numbers,
     Summary,
     Values,
     as_sent,
@@ -42,6 +43,7 @@ class Columns:
         labels: names of the classes; none for a regression.
         classes: the class of every row, ``(N,)``; ``None`` for a regression.
         settled: the classes are known beforehand, so that some may be without training rows.
+        numbers: the targets to standardise, by name; none where targets are used as they are.
         missing, preprocessing: as in the configuration.
         where: says where a row is.
     """
@@ -53,17 +55,27 @@ class Columns:
     labels: Sequence[str]
     classes: NDArray[np.int64] | None
     settled: bool
+    numbers: Mapping[str, Cells]
     missing: Missing
     preprocessing: Literal["federated", "client", "none"]
     where: Origin
 
-    def prepared(self, division: Division, names: Sequence[str], fitted: Schema | None = None) -> Prepared:
+    def prepared(
+        self,
+        division: Division,
+        names: Sequence[str],
+        fitted: Schema | None = None,
+        newcomers: Collection[int] = (),
+    ) -> Prepared:
         """Inputs ``(N, d)`` for all rows, by the training rows of the clients ``names: (K,)`` alone.
+
+        What clients have in common is that of the members: newcomers receive it, and send nothing.
 
         Args:
             division: which rows are whose, and for what.
             names: the clients.
             fitted: the schema of another table, which these rows follow.
+            newcomers: the clients, by number, that are no members.
 
         Raises:
             CoterieError: a class or a whole column has no training row, or a column is not what was fitted.
@@ -71,24 +83,37 @@ class Columns:
         if self.classes is not None and not self.settled:
             self._check_classes(division, names)
         summaries = [self._summary(rows) for rows in division.train]
-        schema = self._agreed(summaries) if fitted is None else self._like(fitted)
+        targets = [self._summary_of_targets(rows) for rows in division.train]
+        members = [client for client in range(len(names)) if client not in newcomers]
+        if fitted is not None:
+            schema = self._like(fitted)
+        else:
+            schema = self._agreed([summaries[m] for m in members], [targets[m] for m in members])
         self._warn_of_unseen(schema, division, names)
         own = [self._own(schema, summary) for summary in summaries] if self.preprocessing == "client" else []
         exchanged = fitted is None and self.preprocessing != "none"
-        preparation = self._exchange(schema, summaries, division) if exchanged else None
+        preparation = self._exchange(schema, summaries, targets, division) if exchanged else None
+        if preparation is not None:
+            preparation.bytes_up[list(newcomers)] = 0
         if own:
             each = {name: of_client.as_dict() for name, of_client in zip(names, own, strict=True)}
-            return Prepared(self._encoded_each(schema, own, division), {"schemas": each}, preparation)
+            inputs = self._encoded_each(schema, own, division)
+            return Prepared(inputs, {"schemas": each}, preparation, schema.target_normal)
         inputs = torch.from_numpy(encode_cells(self.cells, schema.features or []))
-        return Prepared(inputs, {"schema": schema.as_dict()}, preparation)
+        return Prepared(inputs, {"schema": schema.as_dict()}, preparation, schema.target_normal)
 
-    def _agreed(self, summaries: Sequence[Summary]) -> Schema:
+    def _agreed(self, summaries: Sequence[Summary], targets: Sequence[Summary]) -> Schema:
         """The schema of all clients together."""
         if self.preprocessing == "none":
             return self._schema(self._as_declared())
         whole = self._with_declared(combined(summaries))
         self._check_columns(whole)
-        return self._schema(features_of(whole, self.missing))
+        schema = self._schema(features_of(whole, self.missing))
+        scaling = [part for part in combined(targets).values() if isinstance(part, Numbers)]
+        if not scaling:
+            return schema
+        statistics = {"target_mean": [part.mean for part in scaling], "target_std": [part.std for part in scaling]}
+        return schema.model_copy(update=statistics)
 
     def _like(self, fitted: Schema) -> Schema:
         """A schema that was fitted before, if the columns are what they were then."""
@@ -101,13 +126,16 @@ class Columns:
                 )
         return fitted
 
-    def _exchange(self, schema: Schema, summaries: Sequence[Summary], division: Division) -> Preparation:
+    def _exchange(
+        self, schema: Schema, summaries: Sequence[Summary], targets: Sequence[Summary], division: Division
+    ) -> Preparation:
         """The bytes of what clients send and receive."""
         if self.preprocessing == "client":
             sent = [without_statistics(self._undeclared(summary)) for summary in summaries]
-            schema = self._schema([_plain(feature) for feature in schema.features or []])
+            schema = schema.model_copy(update={"features": [_plain(feature) for feature in schema.features or []]})
         else:
             sent = [as_sent(self._undeclared(summary)) for summary in summaries]
+        sent = [content | as_sent(own) for content, own in zip(sent, targets, strict=True)]
         up = np.array(self._sizes(sent, division), dtype=np.int64)
         return Preparation(up, np.full(len(up), size_of(schema.as_dict()), dtype=np.int64))
 
@@ -126,6 +154,14 @@ class Columns:
     def _summary(self, rows: NDArray[np.int64]) -> Summary:
         """What a client says of its training rows."""
         return summary_of({name: cells.take(rows) for name, cells in self.cells.items()}, self.kinds)
+
+    def _summary_of_targets(self, rows: NDArray[np.int64]) -> Summary:
+        """What a client says of the targets of its training rows, where they are standardised."""
+        return summary_of({name: cells.take(rows) for name, cells in self.numbers.items()}, self._kinds_of_targets)
+
+    @property
+    def _kinds_of_targets(self) -> Mapping[str, Kind]:
+        return dict.fromkeys(self.numbers, "number")
 
     def _sizes(self, sent: Sequence[Mapping[str, Any]], division: Division) -> list[int]:
         """Bytes of what each client sends; the classes that it has go with it, unless they are known beforehand."""

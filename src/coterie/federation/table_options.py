@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -32,16 +31,15 @@ class TableOptions(Options):
         "federated",
         description="whose training rows numbers are standardised by: all clients', each one's own, or none",
     )
+    standardise_targets: bool | Literal["auto"] = Field(
+        "auto",
+        description="whether a regression learns targets less their mean, by their deviation, both of all training "
+        "rows; auto: unless preprocessing is none",
+    )
+    weights: str | None = Field(None, description="column that says how much each row counts; left out, all alike")
     split: str | None = Field(None, description="column with train, validation and test, the official split")
     group: str | None = Field(None, description="column whose equal values, such as a patient, stay in one split")
     time: str | None = Field(None, description="column of time: earliest rows train, the latest test")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_weights(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "weights" in data:
-            raise ValueError("every row counts alike, so weights have no effect: leave out weights")
-        return data
 
     @model_validator(mode="after")
     def _agree(self) -> TableOptions:
@@ -58,6 +56,13 @@ class TableOptions(Options):
             raise ValueError("a list of targets is a regression of at least one column")
         if self.preprocessing == "none" and self.missing == "mean":
             raise ValueError("missing: mean needs a mean, which preprocessing: none does not compute: say mark")
+        if self.standardise_targets is True and self.preprocessing == "none":
+            raise ValueError(
+                "standardise_targets needs sums of the targets, which preprocessing: none does not compute: leave out "
+                "standardise_targets"
+            )
+        if self.standardise_targets is True and self.task == "classification":
+            raise ValueError("standardise_targets is for a regression, and the task is classification: leave it out")
         natural = getattr(getattr(self, "partition", None), "rule", "natural") == "natural"
         if self.split is not None and natural and getattr(self, "test", None) not in (None, "official"):
             raise ValueError("split says which rows are for testing: leave out test")
@@ -78,6 +83,13 @@ class TableOptions(Options):
                 "preprocessing": preprocessing,
             }
         )
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the targets of a regression are standardised."""
+        if self.standardise_targets == "auto":
+            return self.preprocessing != "none"
+        return self.standardise_targets
 
     @property
     def targets(self) -> list[str]:

@@ -32,6 +32,7 @@ from coterie.federation.schema import Schema
 from coterie.federation.sides import Official, read_parts
 from coterie.federation.standardising import Columns
 from coterie.federation.table_options import TableOptions
+from coterie.federation.weights import read_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,18 +67,23 @@ def examples_of(
     """
     for key, column in _named(options):
         require(table, column, key, where)
-    roles = {*besides, *options.targets, options.split, options.group, options.time}
+    roles = {*besides, *options.targets, options.weights, options.split, options.group, options.time}
     features = options.features or [column for column in table.columns if column not in {*roles, *options.ignore}]
     if not features:
         raise CoterieError(f"{where(0).split(',')[0]} has no column left to predict from: list fewer under ignore.")
     check_named(features, where.name)
-    if clash := [column for column in features if column in {*options.targets, *besides}]:
-        raise CoterieError(
-            f"federation.features lists {clash[0]!r}, which is the target or names the client: leave it out."
-        )
+    if clash := [column for column in features if column in {*options.targets, *besides, options.weights}]:
+        role = "weighs the rows" if clash[0] == options.weights else "is the target or names the client"
+        raise CoterieError(f"federation.features lists {clash[0]!r}, which {role}: leave it out.")
     kinds, cells = _columns(table, features, options, where)
     task, labels, targets = _targets(table, options, where)
     split, group = options.split, options.group
+    scaled = task == "regression" and options.scaled
+    if options.standardise_targets is True and not scaled:
+        raise CoterieError(
+            f"federation.standardise_targets: the target {options.targets[0]!r} is a class: leave it out, or say "
+            "task: regression."
+        )
     columns = Columns(
         cells=cells,
         kinds=kinds,
@@ -86,6 +92,7 @@ def examples_of(
         labels=labels,
         classes=targets if task == "classification" else None,
         settled=options.labels is not None or options.classes is not None,
+        numbers={name: numbers(table[name]) for name in options.targets} if scaled else {},
         missing=options.missing,
         preprocessing=options.preprocessing,
         where=where,
@@ -101,6 +108,7 @@ def examples_of(
         blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
         order=None if options.time is None else times(table, options.time, where).tolist(),
         prepare=columns.prepared,
+        weights=None if options.weights is None else read_weights(table, options.weights, where),
     )
 
 
@@ -127,7 +135,7 @@ def full_texts(table: pd.DataFrame, column: str, key: str, where: Origin) -> NDA
 
 def _named(options: TableOptions) -> Iterator[tuple[str, str]]:
     """Every column that an option names, with the key."""
-    for key in ("target", "features", "categorical", "ignore", "split", "group", "time"):
+    for key in ("target", "features", "categorical", "ignore", "weights", "split", "group", "time"):
         value = getattr(options, key)
         for column in [value] if isinstance(value, str) else value or []:
             yield key, column
@@ -196,7 +204,8 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
                 )
         schema = Schema(task="regression", classes=len(options.targets), target=options.target, shape=[1])
         targets = encode_target(table, schema)
-        _warn_of_large(targets, options)
+        if not options.scaled:
+            _warn_of_large(targets, options)
         return "regression", [], targets
     name = options.targets[0]
     if len(labels) < 2:
@@ -222,7 +231,8 @@ def _warn_of_large(targets: NDArray[Any], options: TableOptions) -> None:
         unit = 10 ** int(np.log10(sizes[largest]))
         warnings.warn(
             f"The target {options.targets[largest]!r} is about {sizes[largest]:,.0f} large, and targets are used as "
-            f"they are: training may be slow or diverge. Divide it beforehand, such as by {unit:,}.",
+            f"they are: training may be slow or diverge. Say standardise_targets: true, or divide it beforehand, such "
+            f"as by {unit:,}.",
             CoterieWarning,
             stacklevel=2,
         )

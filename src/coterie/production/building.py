@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from coterie.errors import CoterieError
 from coterie.models.factory import build_model
 from coterie.production.choice import Chosen
-from coterie.production.graph import Mixture, Served, served
+from coterie.production.graph import Mixture, Served, Units, served
 from coterie.production.preprocessing import Preprocessing
 
 NEEDED = ("model", "task", "classes", "inputs")
@@ -52,6 +52,7 @@ def build(chosen: Chosen, preprocessing: Preprocessing) -> Served:
         model,
         facts["inputs"],
         preprocessing.features,
+        units=Units(preprocessing.target_mean, preprocessing.target_std) if preprocessing.target_std else None,
         task=facts["task"],
         logits=preprocessing.output == "logits",
         dtype=dtype,

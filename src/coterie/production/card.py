@@ -107,7 +107,13 @@ def _inputs(preprocessing: Preprocessing) -> str:
 def _outputs(preprocessing: Preprocessing) -> str:
     names = "\n".join(f"{number}. {name}" for number, name in enumerate(preprocessing.labels))
     size = len(preprocessing.labels)
-    return f"`{preprocessing.output}`: `(n, {size})`, {MEANING[preprocessing.output]}. Columns:\n\n{names}"
+    scaling = ""
+    if preprocessing.target_std:
+        mean, std = (
+            ", ".join(f"{x:g}" for x in values) for values in (preprocessing.target_mean, preprocessing.target_std)
+        )
+        scaling = f" They are in the unit of the data; the bare network of `model.pt` gives (value - {mean}) / {std}."
+    return f"`{preprocessing.output}`: `(n, {size})`, {MEANING[preprocessing.output]}.{scaling} Columns:\n\n{names}"
 
 
 def _quality(chosen: Chosen) -> str:

@@ -93,17 +93,36 @@ class Mixture(nn.Module):
         return total
 
 
+class Units(nn.Module):
+    """Standardised predictions ``(n, t)`` to values in the unit that the targets came in."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float64))
+
+    mean: Tensor
+    std: Tensor
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """``(n, t) -> (n, t)``."""
+        return outputs * self.std.to(outputs.dtype) + self.mean.to(outputs.dtype)
+
+
 class Served(nn.Module):
     """Inputs as they are stored in; probabilities, logits or values out."""
 
-    def __init__(self, stages: Sequence[nn.Module], model: nn.Module, *, dtype: torch.dtype, last: str) -> None:
+    def __init__(
+        self, stages: Sequence[nn.Module], model: nn.Module, units: Units | None, *, dtype: torch.dtype, last: str
+    ) -> None:
         super().__init__()
         self.stages, self.model = nn.Sequential(*stages), model
+        self.units = nn.Identity() if units is None else units
         self.dtype, self.last = dtype, last
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``(n, *raw shape) -> (n, C)``."""
-        outputs: Tensor = self.model(self.stages(inputs).to(self.dtype))
+        outputs: Tensor = self.units(self.model(self.stages(inputs).to(self.dtype)))
         if self.last == "softmax":
             return outputs.softmax(-1)
         return outputs.log() if self.last == "log" else outputs
@@ -114,6 +133,7 @@ def served(
     inputs: Mapping[str, Any],
     features: Sequence[Feature] | None,
     *,
+    units: Units | None,
     task: str,
     logits: bool,
     dtype: torch.dtype,
@@ -128,6 +148,8 @@ def served(
         ``shape``, ``scale`` and, where inputs are normalised, ``mean`` and ``std``.
     features : sequence of Feature, optional
         The columns of a table, where the inputs are one.
+    units : Units, optional
+        Of a regression that has learnt standardised targets.
     task : str
         ``classification`` or ``regression``.
     logits : bool
@@ -143,4 +165,4 @@ def served(
     last = "none"
     if task == "classification":
         last = ("log" if averaged else "none") if logits else ("none" if averaged else "softmax")
-    return Served([*stages, normalised], model, dtype=dtype, last=last).eval()
+    return Served([*stages, normalised], model, units, dtype=dtype, last=last).eval()

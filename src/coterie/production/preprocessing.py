@@ -41,6 +41,8 @@ class Preprocessing:
         The columns of a table.
     target : str or list of str, optional
         The column, or columns, that are predicted.
+    target_mean, target_std : tuple of float
+        Of a regression, the network's outputs are ``(value - mean) / std``; empty where they are the values.
     client, system, label, seed, round : str, str, str, int, int or None
         Whose model, of which method, run and round.
     """
@@ -60,6 +62,8 @@ class Preprocessing:
     label: str
     seed: int
     round: int | None
+    target_mean: tuple[float, ...] = ()
+    target_std: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, chosen: Chosen, schema: Schema | None, *, logits: bool) -> Preprocessing:
@@ -90,6 +94,8 @@ class Preprocessing:
             label=chosen.label,
             seed=chosen.seed,
             round=None if round is None else int(round),
+            target_mean=tuple(facts.get("targets", {}).get("mean", ())),
+            target_std=tuple(facts.get("targets", {}).get("std", ())),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,6 +119,7 @@ class Preprocessing:
                 raise CoterieError(f"{path} was written by another version of Coterie: export the model again.")
             features = content.pop("features")
             lists: dict[str, Any] = {key: tuple(content.pop(key)) for key in ("labels", "shape", "mean", "std")}
+            lists |= {key: tuple(content.pop(key, ())) for key in ("target_mean", "target_std")}
             known = None if features is None else tuple(Feature.model_validate(feature) for feature in features)
             return cls(features=known, **lists, **content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:

@@ -3,7 +3,7 @@
 from coterie.training.batches import Batch, BatchPlan, SequentialPlan
 from coterie.training.fit import Fitted, Step, batch_gradient, fit, own_steps
 from coterie.training.losses import Objective, cross_entropy, objective_of, squared_error
-from coterie.training.measure import absolute_error, full_gradient, hits, means, per_example
+from coterie.training.measure import absolute_error, full_gradient, hits, in_units, means, per_example
 from coterie.training.owner import adam_rows
 from coterie.training.settings import ProxPlace, Schedule, TrainingSettings
 
@@ -24,6 +24,7 @@ __all__ = [
     "fit",
     "full_gradient",
     "hits",
+    "in_units",
     "means",
     "objective_of",
     "own_steps",

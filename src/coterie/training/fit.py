@@ -86,7 +86,8 @@ def fit(
 
     ``strength: (k,)`` times ``theta - anchor`` is added to the gradient where an ``anchor: (k,)`` is given.
     SGD's momentum begins as ``momentum: (k,)`` where it is given, which holds it again afterwards.
-    ``example_weights``, flat over the clients' examples, multiply the loss of each example in the mean of its batch.
+    ``example_weights``, flat over the clients' examples, multiply the loss of each example in the mean of its batch,
+    and so do the weights of ``data``.
     """
     order = torch.from_numpy(plan.order)
     sorted_rows = bool((order == torch.arange(len(order))).all())
@@ -132,7 +133,7 @@ def _fit_together(
             tensors = {name: tensor[:active] for name, tensor in working.tensors.items()}
             sinks = FusedStep(optimiser, tensors, trained)
         inputs, targets = data.batch(batch.positions)
-        weights = batch.weights
+        weights = data.weighed(batch.positions, batch.weights)
         keys = step_keys(row_keys[:active], batch.step) if stack.draws else None
         if example_weights is not None:
             weights = weights * example_weights[batch.positions - data.offsets[0]].to(weights)
@@ -162,9 +163,14 @@ class Step:
     sizes: Tensor
     keys: Tensor
     optimiser: Optimiser
+    own_weights: Tensor | None = None  # of the examples, (a, B); they are in ``weights`` already
     trained: list[Models] = field(default_factory=list)  # what the steps of this loop have returned so far
     buffers: dict[str, Tensor] = field(default_factory=dict)  # batch statistics after the last gradient
     others: dict[str, Optimiser] = field(default_factory=dict)  # further optimisers, by the name of what they train
+
+    def weighed(self, shares: Tensor) -> Tensor:
+        """``shares: (a, B)`` times the weights of the examples themselves; unchanged where they have none."""
+        return shares if self.own_weights is None else shares * self.own_weights.to(shares)
 
     def update(self, theta: Models, gradient: Models, optimiser: str = "") -> Models:
         """Apply the optimiser's step to the active rows of ``theta: (k,)`` and return the result.
@@ -221,8 +227,10 @@ def own_steps(
         rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
         inputs, targets = data.batch(batch.positions)
         keys = step_keys(dropout_keys[rows], batch.step)
+        own = None if data.weights is None else data.weights[batch.positions]
+        weights = data.weighed(batch.positions, batch.weights)
         yield Step(
-            batch.step, rows, inputs, targets, batch.weights, batch.sizes, keys, optimiser, trained, others=others
+            batch.step, rows, inputs, targets, weights, batch.sizes, keys, optimiser, own, trained, others=others
         )
     _give_back(optimiser, momentum, order)
 

@@ -35,7 +35,7 @@ def fit_in_turn(
         theta = {name: working.tensors[name][row : row + 1] for name in names}
         for batch in plan.alone(row):
             inputs, targets = data.batch(batch.positions)
-            weights = batch.weights
+            weights = data.weighed(batch.positions, batch.weights)
             if example_weights is not None:
                 weights = weights * example_weights[batch.positions - data.offsets[0]].to(weights)
             if stack.draws:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.federation.data import ClientData
+from coterie.federation.data import ClientData, Normal
 from coterie.models import Models, Stack
 from coterie.training.batches import SequentialPlan
 from coterie.training.fit import batch_gradient
@@ -34,6 +34,18 @@ def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets.reshape(outputs.shape)).abs().mean(-1)
 
 
+def in_units(error: Statistic, normal: Normal | None) -> Statistic:
+    """A statistic of differences between outputs and targets, in the unit that the targets came in."""
+    if normal is None:
+        return error
+
+    def of_raw(outputs: Tensor, targets: Tensor) -> Tensor:
+        differences = (outputs - targets.reshape(outputs.shape)).double() * normal.std.to(outputs.device)
+        return error(differences, torch.zeros_like(differences))
+
+    return of_raw
+
+
 @torch.no_grad()
 def means(
     stack: Stack,
@@ -43,6 +55,8 @@ def means(
     observe: Observe | None = None,
 ) -> dict[str, Tensor]:
     """The mean of each statistic over each client's examples, ``(k,)`` float64; NaN for a client without.
+
+    Where examples have weights it is the weighted mean.
 
     ``models: (k,)``, one row for each client of ``data``, in evaluation mode. Clients that share one stored
     row are evaluated as one long batch. ``observe`` is shown the outputs of all examples, each once.
@@ -59,15 +73,15 @@ def means(
         inputs, targets = data.batch(batch.positions)
         rows = {name: tensor[: batch.active] for name, tensor in ordered.tensors.items()}
         outputs = stack.forward(rows, inputs)
+        real = batch.weights > 0
         for name, statistic in statistics.items():
-            values = statistic(outputs, targets).double().where(batch.weights > 0, 0.0)
+            values = data.weighed(batch.positions, statistic(outputs, targets).double()).where(real, 0.0)
             sums[name][: batch.active] += values.sum(1)
         if observe is not None:
-            real = batch.weights > 0
             observe(batch.positions[real] - data.offsets[0], outputs[real])
     back = order.argsort()
-    n = data.n.to(models.device)
-    return {name: total[back] / n for name, total in sums.items()}
+    sizes = data.sizes.to(models.device)
+    return {name: total[back] / sizes for name, total in sums.items()}
 
 
 @torch.no_grad()
@@ -97,16 +111,16 @@ def _means_of_common(
         inputs, targets = data.batch(positions.unsqueeze(0))
         outputs = stack.forward(one, inputs)
         for name, statistic in statistics.items():
-            collected[name].append(statistic(outputs, targets)[0].double())
+            collected[name].append(data.weighed(positions, statistic(outputs, targets)[0].double()))
         if observe is not None:
             observe(positions - first, outputs[0])
-    owners = data.owners()
+    owners, sizes = data.owners(), data.sizes.to(models.device)
     result = {}
     for name, parts in collected.items():
         sums = torch.zeros(data.k, dtype=torch.float64, device=models.device)
         if parts:
             sums.index_add_(0, owners, torch.cat(parts))
-        result[name] = sums / data.n
+        result[name] = sums / sizes
     return result
 
 
@@ -115,7 +129,8 @@ def full_gradient(
 ) -> Models:
     """The gradient of each client's mean loss on all its examples, in evaluation mode: ``(k,)`` rows of parameters.
 
-    ``weights``, flat over the clients' examples, replaces the factor 1/n of each example.
+    ``weights``, flat over the clients' examples, replaces the factor 1/n of each example. The weights of ``data``
+    multiply the loss of each; a mean is divided by their sum.
     """
     counts, starts = _counts(data)
     plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=models.dtype, device=models.device)
@@ -125,13 +140,15 @@ def full_gradient(
         name: torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         for name, tensor in ordered.parameters()
     }
-    n = data.n.to(models.device)[order].clamp(min=1)
+    sizes = data.sizes.to(models.device)[order]
+    sizes = sizes.where(sizes > 0, 1.0)
     for batch in plan:
         inputs, targets = data.batch(batch.positions)
         # other threads write other rows of the same storage, which autograd must not take for a change of ours
         rows = {name: tensor[: batch.active].data for name, tensor in ordered.tensors.items()}
         share = (batch.weights > 0).to(models.dtype)
-        share = share / n[: batch.active, None] if weights is None else share * weights[batch.positions]
+        share = share / sizes[: batch.active, None].to(share) if weights is None else share * weights[batch.positions]
+        share = data.weighed(batch.positions, share)
         gradients = batch_gradient(
             stack, rows, models.layout.parameters, inputs, targets, share, objective, train=False
         )

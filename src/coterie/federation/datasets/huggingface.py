@@ -22,6 +22,7 @@ from coterie.federation.frames import checked_frame
 from coterie.federation.places import Origin, digest_of
 from coterie.federation.table_options import TableOptions
 from coterie.federation.tables import examples_of, full_texts, require
+from coterie.federation.weights import read_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,8 @@ class HuggingFaceSource(TableOptions):
             raise ValueError("give client, a column, or partitioner, a class of flwr_datasets.partitioner")
         if self.inputs is not None and not isinstance(self.target, str):
             raise ValueError("inputs of one column have a single target")
+        if self.inputs is not None and self.standardise_targets is True:
+            raise ValueError("standardise_targets is for tables, and inputs are none: leave it out")
         return self
 
 
@@ -93,7 +96,12 @@ def _of_inputs(
     owner = np.array(clients, dtype=object)
     rows: Mapping[str, NDArray[np.int64]] = {name: np.flatnonzero(owner == name) for name in sorted(set(clients))}
     arrays = {name: {"all": Arrays(whole.inputs[of], whole.targets[of])} for name, of in rows.items()}
-    return examples_of_clients("huggingface", arrays, options.classes or (len(known) if known else None))
+    found = examples_of_clients("huggingface", arrays, options.classes or (len(known) if known else None))
+    if options.weights is None:
+        return found
+    require(table, options.weights, "weights", where)
+    order = np.concatenate(list(rows.values()))
+    return replace(found, weights=read_weights(table, options.weights, where)[order])
 
 
 def _stacked(values: Any, options: HuggingFaceSource) -> NDArray[Any]:
