@@ -133,3 +133,17 @@ def test_its_rows_are_split_by_patient_where_those_of_the_members_were(run: Path
             site.federation(0)
     finally:
         config.write_text(before)
+
+
+def test_a_site_joins_a_federation_of_a_data_frame_by_its_rules(tmp_path: Path) -> None:
+    """Its rows are split by patient, as those of the frame's clients were."""
+    rows = np.arange(60)
+    frame = pd.DataFrame({"ward": rows % 2, "person": rows // 5, "x": rows, "day": rows, "sick": rows % 2})
+    federation = coterie.Federation.from_frame(frame, client="ward", target="sick", group="person", time="day")
+    keys: dict[str, Any] = {"algorithms": ["local"], "model": "linear", "rounds": 1, "page": False}
+    result = coterie.run(federation, output=tmp_path / "run", training={"epochs": 1}, **keys)
+    frame.drop(columns="ward").to_csv(tmp_path / "harbour.csv", index=False)
+    site, _ = NewSite(RunDirectory(result.directory), tmp_path / "harbour.csv", "harbour").federation(0)
+    assert [part.n.item() for part in (site.train, site.validation, site.test)] == [35, 15, 10], "whole patients"
+    latest = [part.inputs[:, 0].max().item() for part in (site.train, site.validation, site.test)]
+    assert latest == sorted(latest)

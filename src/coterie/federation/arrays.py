@@ -188,7 +188,21 @@ def examples_of_federation(name: str, federation: Federation) -> Examples:
     }
     found = examples_of_clients(name, clients, federation.classes)
     assert found.sides is not None
-    return found.with_sides(Official(found.sides.parts, complete=True))
+    blocks, order = (_by_row(federation, what) for what in ("blocks", "order"))
+    return replace(found.with_sides(Official(found.sides.parts, complete=True)), blocks=blocks, order=order)
+
+
+def _by_row(federation: Federation, what: str) -> list[int] | None:
+    """The ``blocks`` or ``order`` of every example in the order of `examples_of_clients`; None without any."""
+    if any(getattr(federation.split(part), what) is None for part in SPLITS):
+        return None
+    found: list[int] = []
+    for client in range(federation.k):
+        for part in SPLITS:
+            data = federation.split(part)
+            positions = torch.arange(int(data.offsets[client]), int(data.offsets[client + 1]))
+            found += getattr(data, what)[data.rows(positions)].tolist()
+    return found
 
 
 def _check_alike(data: Arrays, first: Arrays, client: str, other: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
@@ -105,11 +106,12 @@ def divided(
     if division.columns:
         known["clients"] = {key: list(column) for key, column in division.columns.items()}
     normal = _normal(normalise, examples)
+    tied = _numbered(examples)
     return Federation(
         names=names,
-        train=_assemble(examples, division, division.train, normal),
-        validation=_assemble(examples, division, division.validation, normal),
-        test=_assemble(examples, division, division.test, normal),
+        train=_assemble(examples, division, division.train, normal, tied),
+        validation=_assemble(examples, division, division.validation, normal, tied),
+        test=_assemble(examples, division, division.test, normal, tied),
         task=examples.task,
         classes=examples.classes,
         source=known,
@@ -194,14 +196,31 @@ def _normal(wanted: str | tuple[Statistic, Statistic], examples: Examples) -> No
     return Normal(mean, std)
 
 
-def _assemble(examples: Examples, division: Division, rows: Sequence[Rows], normal: Normal | None) -> ClientData:
+def _numbered(examples: Examples) -> dict[str, Tensor]:
+    """Blocks and times of the examples, where they have such, as whole numbers ``(N,)``; see `ClientData`."""
+    found = {}
+    if examples.blocks is not None:
+        found["blocks"] = torch.from_numpy(pd.factorize(np.asarray(examples.blocks, dtype=object))[0].astype(np.int64))
+    if examples.order is not None:
+        found["order"] = torch.from_numpy(np.unique(np.asarray(examples.order), return_inverse=True)[1])
+    return found
+
+
+def _assemble(
+    examples: Examples,
+    division: Division,
+    rows: Sequence[Rows],
+    normal: Normal | None,
+    tied: Mapping[str, Tensor],
+) -> ClientData:
     """One split: indices into the source or, where there is a transform, its results, computed once."""
     sizes = torch.tensor([0, *(len(of_client) for of_client in rows)], dtype=torch.int64)
     offsets = sizes.cumsum(0)
     index = torch.from_numpy(np.concatenate(rows).astype(np.int64))
     if division.transform is None:
-        return ClientData(examples.inputs, examples.targets, offsets, index, examples.scale, normal)
+        return ClientData(examples.inputs, examples.targets, offsets, index, examples.scale, normal, **tied)
     inputs: Tensor = torch.empty((len(index), *examples.inputs.shape[1:]), dtype=examples.inputs.dtype)
     for i, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         inputs[start:stop] = division.transform(examples.inputs[index[start:stop]], i)
-    return ClientData(inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal)
+    tied = {what: of[index] for what, of in tied.items()}
+    return ClientData(inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal, **tied)

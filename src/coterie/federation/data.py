@@ -46,6 +46,9 @@ class ClientData:
         index: ``(offsets[-1],)`` int64, position -> row; ``None`` stands for the identity.
         scale: factor applied to uint8 inputs when they are used (1/255 for images).
         normal: applied to all inputs when they are used, after ``scale``; ``None`` leaves them.
+        blocks: ``(N,)`` int64: rows of one number, in whichever split, belong together and stay together where the
+            split is drawn anew; ``None`` where each row stands for itself.
+        order: ``(N,)`` int64, larger the later a row was taken; ``None`` where time plays no part.
 
     Raises:
         CoterieError: lengths, types or offsets do not fit together.
@@ -57,6 +60,8 @@ class ClientData:
     index: Tensor | None = None
     scale: float = 1.0
     normal: Normal | None = None
+    blocks: Tensor | None = None
+    order: Tensor | None = None
 
     def __post_init__(self) -> None:
         offsets, rows = self.offsets, len(self.inputs)
@@ -77,6 +82,9 @@ class ClientData:
             raise CoterieError(f"Offsets reach position {int(offsets[-1])} but there are only {available} examples.")
         if self.index is not None and self.index.dtype != torch.int64:
             raise CoterieError(f"The index must be int64, not {self.index.dtype}.")
+        for what, numbers in (("blocks", self.blocks), ("order", self.order)):
+            if numbers is not None and (numbers.dtype != torch.int64 or numbers.shape != (rows,)):
+                raise CoterieError(f"The {what} must be one int64 tensor with a number for each of the {rows} inputs.")
 
     @classmethod
     def from_clients(cls, inputs: Sequence[Tensor], targets: Sequence[Tensor], scale: float = 1.0) -> ClientData:
@@ -161,7 +169,10 @@ class ClientData:
             start, stop = int(offsets[0]), int(offsets[-1])
             if self.index is None:
                 inputs, targets = self.inputs[start:stop], self.targets[start:stop]
-                return replace(self, inputs=inputs, targets=targets, offsets=offsets - start)
+                blocks, order = (None if of is None else of[start:stop] for of in (self.blocks, self.order))
+                return replace(
+                    self, inputs=inputs, targets=targets, offsets=offsets - start, blocks=blocks, order=order
+                )
             return replace(self, offsets=offsets - start, index=self.index[start:stop])
         rows = torch.tensor(chosen, dtype=torch.int64, device=self.offsets.device)
         sizes = self.offsets[rows + 1] - self.offsets[rows]  # of the chosen alone: there may be many others
