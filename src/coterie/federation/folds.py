@@ -125,8 +125,8 @@ def _periods(times: Rows, count: int) -> Rows:
 def _whole(blocks: Rows, wanted: Rows, part_of: dict[int, int], count: int, times: Rows | None) -> Rows:
     """The part of each row, equal within a block.
 
-    The largest blocks come first, each to the part that lacks most; where there are times, the earliest come first, each
-    to the part in which its middle row then lies.
+    The largest blocks come first, each to the part that lacks most; where there are times, the earliest come first,
+    each to the part in which its middle row then lies.
     """
     lacking = np.bincount(wanted, minlength=count)
     found, place, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
