@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.federation.config import FederationConfig, Statistic, section_for
+from coterie.federation.config import UNDIVIDED, FederationConfig, Statistic, section_for
 from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
@@ -60,6 +60,19 @@ def build_federation(
     return divided(
         examples, section.partition, sizes, used_seed, source, section.normalise, fitted=fitted, fold=section.fold
     )
+
+
+def settled(section: FederationConfig, *, seed: int, data_dir: Path | None = None) -> FederationConfig:
+    """The section with all sizes, also where only the data tell whether they have a split of their own.
+
+    Raises:
+        CoterieError: missing or damaged data.
+    """
+    if section.test is not None or section.source in UNDIVIDED:
+        return section
+    used_seed = seed if section.seed is None else section.seed
+    examples = find_source(section.source).load(data_dir, used_seed, section.options)
+    return section.model_copy(update={"test": section.sizes_for(examples.sides).test})
 
 
 def divided(
