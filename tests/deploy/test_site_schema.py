@@ -173,6 +173,8 @@ def test_inferring_a_schema(tmp_path: Path) -> None:
     assert abs(float(encoded.std()) - 1) < 1e-6
     with pytest.raises(CoterieError, match="too many for a category"):
         infer_schema(pd.DataFrame({"id": [f"p{i}" for i in range(200)], "y": [0, 1] * 100}), "y")
+    with pytest.raises(CoterieError, match="the column 'day' holds dates: leave it out of features"):
+        infer_schema(pd.DataFrame({"day": ["2024-05-31"] * 4, "y": [0, 1] * 2}), "y")
 
 
 def test_the_kind_of_target() -> None:

@@ -1,14 +1,17 @@
 """Cross-fitting: every example that is not for testing validates in exactly one fold."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
+from coterie.federation.arrays import examples_of_federation
 from coterie.federation.examples import Examples
 from coterie.federation.folds import Fold, folded, refolded
 from coterie.federation.partition import Division
@@ -114,3 +117,50 @@ def test_a_federation_in_memory_is_dealt_anew() -> None:
             for fold in folds:
                 assert torch.equal(fold.test.client(client)[0], federation.test.client(client)[0])
                 assert len(fold.train.client(client)[0]) + len(fold.validation.client(client)[0]) == len(pool)
+
+
+@pytest.mark.parametrize("options", [{"group": "patient", "ignore": ["day"]}, {"group": "patient", "time": "day"}])
+def test_blocks_of_a_federation_in_memory_stay_whole(options: dict[str, Any]) -> None:
+    """Patients with four rows each; also for some of the clients alone, whose rows lie among the others'."""
+    rows = np.arange(120)
+    frame = pd.DataFrame(
+        {"ward": rows % 3, "patient": rows // 12 * 3 + rows % 3, "day": -rows, "x": rows, "y": rows / 120}
+    )
+    whole = Federation.from_frame(frame, client="ward", target="y", preprocessing="none", task="regression", **options)
+    for federation in (whole, whole.select([2, 0])):
+        for client in range(federation.k):
+            pool = {split: patients(federation, split, client) for split in ("train", "validation", "test")}
+            validated = []
+            for index in range(3):
+                fold = refolded(federation, Fold(index=index, of=3), 0)
+                validating = patients(fold, "validation", client)
+                assert patients(fold, "train", client) == (pool["train"] | pool["validation"]) - validating
+                validated += sorted(validating)
+                if "time" in options and index == 0:  # the latest rows are tested on, so these are the earliest
+                    assert min(validating) > max(patients(fold, "train", client) | pool["test"])
+            assert sorted(validated) == sorted(pool["train"] | pool["validation"])
+
+
+def patients(federation: Federation, split: str, client: int) -> set[int]:
+    """Whose rows a client has in a split."""
+    rows = federation.split(split).client(client)[0][:, 0].long()  # type: ignore[arg-type]
+    return set((rows // 12 * 3 + rows % 3).tolist())
+
+
+def test_what_a_function_gives_keeps_its_blocks() -> None:
+    """A federation whose split is its own says of every example which block it is of."""
+    clients = {name: (torch.arange(24.0)[:, None], torch.arange(24) % 2) for name in "ab"}
+    blocks = {name: [f"{name}{i // 4}" for i in range(24)] for name in "ab"}
+    federation = Federation.from_arrays(clients, blocks=blocks)
+    examples = examples_of_federation("python", federation.select([1]))
+    assert examples.blocks is not None
+    pairs = {(int(row) // 4, block) for row, block in zip(examples.inputs[:, 0], examples.blocks, strict=True)}
+    assert len(pairs) == 6
+
+
+def test_blocks_are_known_of_both_parts_or_of_none() -> None:
+    federation = Federation.from_arrays({"a": (torch.zeros(9, 1), torch.arange(9) % 2)}, blocks={"a": range(9)})
+    with pytest.raises(CoterieError, match="Either training or validation data have blocks"):
+        replace(federation, train=replace(federation.train, blocks=None))
+    with pytest.raises(CoterieError, match="one int64 tensor with a number for each of the 9 inputs"):
+        replace(federation.train, blocks=torch.arange(8))

@@ -13,9 +13,11 @@ from own_data import HOSPITALS, built, patients
 
 from coterie.config import load_config
 from coterie.errors import CoterieError, CoterieWarning
-from coterie.federation import build_federation
+from coterie.federation import Federation, FederationConfig, build_federation
+from coterie.federation.build import settled
+from coterie.federation.portrait import class_labels, portrait
 from coterie.federation.schema import Schema
-from coterie.federation.show import class_grid, class_labels, class_plot
+from coterie.federation.show import class_grid, class_plot
 
 
 def test_one_line_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,6 +278,44 @@ def test_classes_are_shown_by_name(tmp_path: Path) -> None:
     assert class_labels(federation) == ["no", "yes"]
     assert str(class_grid(federation).caption).endswith("by client and class: 0 = no, 1 = yes")
     assert [bar.name for bar in class_plot(federation).data] == ["no", "yes"]
+    assert portrait(federation)["labels"] == ["no", "yes"]
+
+
+def test_a_date_is_no_category_unless_it_is_called_one() -> None:
+    """Texts as in a .csv file and pandas' own type; what only looks like a date is a category."""
+    sentence = (
+        "the data frame, row 0: 2024-05-31 in the column 'day' is a date, as all of its values are: list it under "
+        "ignore, say time: day to split rows by it, or list it under categorical"
+    )
+    table = patients()[["hospital", "age", "sick"]]
+    for values, found in {
+        ("2024-05-31", "2024-06-01"): sentence,
+        ("31.05.2024", ""): "31.05.2024 in the column 'day' is a date",
+        ("2024-05", "2025-05"): "is a date",
+        ("2024-05-31T10:00Z", "31 May 2024"): "is a date",
+        ("2024-05-31", "unknown"): None,
+        ("2001-2005", "2006-2010"): None,
+        ("ward 2001", "1.2.3"): None,
+    }.items():
+        dated = table.assign(day=list(values) * 30)
+        if found is None:
+            assert Federation.from_frame(dated, client="hospital", target="sick").feature_shape == (3,)
+        else:
+            with pytest.raises(CoterieError, match=re.escape(found)):
+                Federation.from_frame(dated, client="hospital", target="sick", missing="mark")
+    days = table.assign(day=pd.Timestamp("2024-05-31"))
+    with pytest.raises(CoterieError, match="is a date"):
+        Federation.from_frame(days, client="hospital", target="sick")
+    assert Federation.from_frame(days, client="hospital", target="sick", categorical=["day"]).feature_shape == (2,)
+
+
+def test_the_size_of_the_test_is_told_once_the_data_are_read(tmp_path: Path) -> None:
+    """A fifth, or official where a column or a file says so."""
+    section = {"source": "table", "path": "patients.csv", "client": "hospital", "target": "sick", "features": ["age"]}
+    patients().assign(part=["train", "test"] * 30).to_csv(tmp_path / "patients.csv", index=False)
+    for keys, expected in (({}, 0.2), ({"split": "part"}, "official"), ({"test": 3}, 3)):
+        config = settled(FederationConfig.model_validate({**section, **keys}), seed=0, data_dir=tmp_path)
+        assert config.test == expected
 
 
 def test_codes_that_look_like_numbers_stay_apart(tmp_path: Path) -> None:

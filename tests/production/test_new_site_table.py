@@ -154,3 +154,41 @@ def test_its_rows_are_weighed_where_those_of_the_members_were(run: Path, tmp_pat
         assert federation.train.weights is None
     finally:
         config.write_text(before)
+
+
+def test_a_site_joins_a_federation_of_a_data_frame_by_its_rules(tmp_path: Path) -> None:
+    """Its rows are split by patient, as those of the frame's clients were."""
+    rows = np.arange(60)
+    frame = pd.DataFrame({"ward": rows % 2, "person": rows // 5, "x": rows, "day": rows, "sick": rows % 2})
+    federation = coterie.Federation.from_frame(frame, client="ward", target="sick", group="person", time="day")
+    keys: dict[str, Any] = {"algorithms": ["local"], "model": "linear", "rounds": 1, "page": False}
+    result = coterie.run(federation, output=tmp_path / "run", training={"epochs": 1}, **keys)
+    frame.drop(columns="ward").to_csv(tmp_path / "harbour.csv", index=False)
+    site, _ = NewSite(RunDirectory(result.directory), tmp_path / "harbour.csv", "harbour").federation(0)
+    assert [part.n.item() for part in (site.train, site.validation, site.test)] == [35, 15, 10], "whole patients"
+    latest = [part.inputs[:, 0].max().item() for part in (site.train, site.validation, site.test)]
+    assert latest == sorted(latest)
+
+
+def test_a_site_joins_a_regression_of_several_numbers(tmp_path: Path) -> None:
+    """Both numbers are learnt and predicted; a table with one of them is a mistake."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(60, 2)), columns=["a", "b"])
+    frame = frame.assign(u=2 * frame["a"], v=frame["b"] - frame["a"])
+    federation = coterie.Federation.from_frame(frame.assign(ward=np.arange(60) % 2), client="ward", target=["u", "v"])
+    keys: dict[str, Any] = {"algorithms": ["local", "fedavg"], "model": "linear", "rounds": 1, "page": False}
+    run = coterie.run(federation, output=tmp_path / "run", training={"lr": 0.1}, **keys).directory
+    path = tmp_path / "harbour.csv"
+    frame.to_csv(path, index=False)
+    adapted = coterie.adapt(run, path, ["newcomers.epochs=40"], output=tmp_path / "adapted")
+    assert all(row["curve"][-1] < 0.1 for row in adapted.rows)
+    answers = coterie.predict(tmp_path / "adapted", "harbour", path, algorithm="fedavg")
+    assert abs(answers[["u", "v"]] - frame[["u", "v"]]).to_numpy().mean() < 0.1
+    frame[["a", "b"]].to_csv(path, index=False)
+    assert coterie.adapt(run, path, output=tmp_path / "unlabelled").rows == []
+    frame.drop(columns="u").to_csv(path, index=False)
+    with pytest.raises(CoterieError, match="has no column 'u', one of the 2 targets"):
+        coterie.adapt(run, path, output=tmp_path / "no")
+    frame.assign(v=["?", *frame["v"][1:]]).to_csv(path, index=False)
+    with pytest.raises(CoterieError, match="line 2: 'v' should be a number, not ''"):
+        coterie.adapt(run, path, output=tmp_path / "no")

@@ -206,6 +206,15 @@ def test_bubbles_are_as_large_as_the_numbers_of_examples(run: OpenedRun) -> None
     np.testing.assert_allclose(bubbles.get_sizes() / bubbles.get_sizes().max(), counts[client, number] / counts.max())
 
 
+def test_classes_have_their_names(run: OpenedRun) -> None:
+    assert run.portrait is not None
+    labels = [f"{name}!" for name, _ in zip("abcdefghijklmnop", run.portrait["class_counts"][0], strict=False)]
+    (axes,) = draw("data", [replace(run, portrait={**run.portrait, "labels": labels})], Choice()).axes
+    shown = {tick.get_text() for tick in axes.get_yticklabels()}
+    assert shown
+    assert shown <= set(labels)
+
+
 def test_scatter_takes_the_gains_of_the_seed_whose_data_are_described(run: OpenedRun) -> None:
     assert run.portrait is not None
     (axes,) = draw("scatter", [run], Choice(against="angle")).axes

@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +156,13 @@ def test_nothing_is_fetched(finished: Path) -> None:
 
 def test_names_are_text(tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
-    html = page(open_run(written(tmp_path / "run", [evil, "b"], label=evil)))
+    run = open_run(written(tmp_path / "run", [evil, "b"], label=evil))
+    html = page(replace(run, portrait={"names": [evil, "b"], "labels": [evil, "no"]}))
     assert evil not in html
     assert "<img" not in html
     found = Page(html)
     assert found.data["clients"]["names"][0] == evil
+    assert found.data["clients"]["labels"] == [evil, "no"]
     assert found.data["labels"][1] == evil
 
 

@@ -17,7 +17,7 @@ from coterie.errors import CoterieError
 from coterie.reports.watching import Snapshot, Watcher, view
 from coterie.reports.watching.snapshot import Curve, Failed, Line, Standing
 from coterie.reports.watching.terminal import sparkline
-from coterie.runs import History, Record, RunDirectory, held, locked
+from coterie.runs import About, History, Record, RunDirectory, held, locked
 
 LOCAL, FEDORA = ("local", ""), ("fedora", "released")
 HALF = {(*LOCAL, 0): 4, (*FEDORA, 0): 3}
@@ -255,3 +255,34 @@ def test_many_systems_fit_the_screen() -> None:
     assert "0/3" in text, "the system that goes on is the last, and is shown"
     assert "systems more" in text
     assert sum("3/3" in line for line in lines(seen)) == 38, "without a screen, all"
+
+
+def test_a_guard_trains_its_folds_before_the_run_is_over(tmp_path: Path) -> None:
+    """Guarded systems are no runs that wait: a sentence tells of the folds, and then what was decided is shown."""
+    labels = {LOCAL: "LOCAL", FEDORA: "FEDORA", ("fedora", "released+guard"): "FEDORA + guard"}
+    ends = {(*LOCAL, 0): ROUNDS, (*FEDORA, 0): ROUNDS}
+    run = written(tmp_path / "run", {(*LOCAL, 0): ROUNDS, (*FEDORA, 0): 3}, seeds=(0,), finished=True)
+    about = replace(About.read(run), labels=labels)
+    about.write(run)
+    run.write_config("guard: {folds: 2}\n")
+    assert look(run).sentence == "2 runs: 1 running, 1 finished. Then the guard trains 2 folds."
+    shutil.rmtree(run.path)
+    run = written(tmp_path / "run", ends, seeds=(0,), finished=True)
+    about.write(run)
+    run.write_config("guard: {folds: 2}\n")
+    seen = look(run)
+    assert (seen.condition, [line.label for line in seen.lines]) == ("running", ["LOCAL", "FEDORA"])
+    assert seen.sentence == "2 runs: 2 finished. The guard trains fold 1 of 2."
+    written(run.guard_fold(0), ends, seeds=(0,), finished=True)
+    written(run.guard_fold(1), {(*LOCAL, 0): ROUNDS, (*FEDORA, 0): 3}, seeds=(0,), finished=True)
+    sentence = "2 runs: 2 finished. The guard trains fold 2 of 2: 1 of 2 runs over, another in round 3 of 4."
+    assert look(run).sentence == sentence
+    assert sentence.partition(", another")[0] in " ".join(lines(look(run)))
+    assert look(run).as_dict()["guard"] == sentence.partition(". ")[2]
+    history = History.read(run)
+    history.add_clients("fedora", "released+guard", 0, ROUNDS, "test", NAMES, N, "accuracy", np.full(3, 0.5))
+    history.write(run)
+    run.guard.write_text("algorithm\n")
+    seen = look(run)
+    assert (seen.condition, seen.sentence) == ("finished", "3 runs: 3 finished.")
+    assert (seen.lines[2].label, seen.lines[2].value, seen.lines[2].seconds_per_round) == ("FEDORA + guard", 0.5, None)

@@ -16,6 +16,7 @@ from coterie.contract import Algorithm, Predictor
 from coterie.contract.payload import weigh
 from coterie.engines import checkpoint
 from coterie.engines.base import Failure, NobodyAnswered, owners
+from coterie.engines.examples import example_losses
 from coterie.engines.ledger import Ledger
 from coterie.engines.predict import measure
 from coterie.engines.settings import Settings
@@ -124,6 +125,15 @@ class Admission(Simulation):
         weights = None if final.weights is None else final.weights[whole.to(final.weights.device)]
         predictor = Predictor(final.models[whole], weights, final.combine)
         return Admitted(values, names, predictor, self._traffic(), tuple(self._failures))
+
+    def validation_losses(self, admitted: Admitted) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+        """How many validation examples those have who did not fail, ``(a,)``, and what is lost on each of these."""
+        data = self.federation.validation.select([self.names.index(name) for name in admitted.names])
+        if not data.total:
+            return data.n.cpu().numpy(), {}
+        task, classes = self.federation.task, self.federation.classes
+        losses = example_losses(self.stack, admitted.predictor, data, task, classes)
+        return data.n.cpu().numpy(), {name: values.cpu().numpy() for name, values in losses.items()}
 
     def _curves(
         self, here: Tensor, received: Mapping[str, Any], epochs: int

@@ -109,6 +109,27 @@ def judge(found: Evidence, confidence: float) -> Judgement:
     return Judgement(expected, belief, (belief >= confidence) & (expected > SMALLEST))
 
 
+def judge_newcomers(found: Evidence, members: Evidence, confidence: float) -> Judgement:
+    """Decide for newcomers, each as one more client of the run whose ``members`` have this evidence; maybe nobody.
+
+    A single newcomer has nobody beside it to learn from how much losses differ, so variances are drawn to those of the
+    members, as theirs are to each other's: three examples that agree are no certainty. Without members, one example is
+    no evidence.
+    """
+    known = np.isfinite(members.difference) & np.isfinite(members.variance)
+    degrees = np.maximum(members.n[known] - 1, 0)
+    variance = np.where(found.n > 1, found.variance, np.nan)
+    if degrees.sum():
+        common = float((degrees * members.n[known] * members.variance[known]).sum() / degrees.sum())
+        n = np.maximum(found.n, 1)
+        variance = ((n - 1) * np.nan_to_num(variance) * n + PRIOR_DEGREES * common) / (n - 1 + PRIOR_DEGREES) / n
+    variance = np.where(np.isfinite(found.variance), variance, np.nan)
+    pairs = (members.n, found.n), (members.difference, found.difference), (members.variance, variance)
+    judged = judge(Evidence(*(np.concatenate(pair) for pair in pairs)), confidence)
+    own = slice(len(members.n), None)
+    return Judgement(judged.expected[own], judged.confidence[own], judged.keep[own])
+
+
 def between(d: Floats, v: Floats) -> float:
     """The variance ``tau^2`` of true gains over clients, by Paule and Mandel's equation (1982).
 

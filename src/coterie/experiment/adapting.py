@@ -18,6 +18,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation import summarise_newcomers
 from coterie.experiment.display import busy
 from coterie.experiment.experiment import Experiment
+from coterie.experiment.guarding_newcomers import guard_newcomers, shown
 from coterie.experiment.new_site import NewSite
 from coterie.experiment.newcomers import chosen, take_in
 from coterie.experiment.plan import REFERENCE, Job, Plan, System
@@ -123,15 +124,17 @@ def adapt(
                 arriving.note(folder.path, job.seed)
             except CoterieError as error:
                 remarks.append(f"{job.system.label}, seed {job.seed}: {error}")
-    keys = [job.key for job in jobs]
+    keys, task = [job.key for job in jobs], arriving.of(jobs[0].seed).task
+    decided = guard_newcomers(experiment, directory, folder, jobs, task)
+    systems = shown([system for system in plan.systems if any(job.system is system for job in jobs)])
     rows = summarise_newcomers(
-        folder.read(keys),
-        task=arriving.of(jobs[0].seed).task,
+        folder.read([Job(system, seed).key for seed in plan.seeds for system in systems]),
+        task=task,
         metric=experiment.config.metric,
         reference=plan.reference.key,
-        labels={system.key: system.label for system in plan.systems},
+        labels={system.key: system.label for system in shown(plan.systems)},
     )
-    remarks += folder.remarks(keys)
+    remarks += [*folder.remarks(keys), *decided]
     if not measured and site is not None:
         remarks.insert(0, f"{site.path} has no column of the target, so that nothing can be measured")
     if (

@@ -21,6 +21,7 @@ from coterie.experiment.guarding import guards, section
 from coterie.experiment.plan import Job
 from coterie.experiment.processes import how_many
 from coterie.experiment.sharing import chosen_share, grouped
+from coterie.federation.build import settled
 from coterie.yamltext import write_yaml
 
 PATIENCE = 2.0
@@ -76,7 +77,9 @@ def dry_run(config: Config, data_dir: Path | None = None) -> tuple[str, Table]:
     share = chosen_share(experiment)
     experiment.settle({"share": share})
     count, _ = how_many(experiment, len(grouped(experiment, list(experiment.plan))), share)
-    return write_yaml(experiment.config.as_dict()), _table(costs, len(config.seeds), count, share)
+    federation = settled(config.federation, seed=seed, data_dir=data_dir)
+    resolved = experiment.config.model_copy(update={"federation": federation})
+    return write_yaml(resolved.as_dict()), _table(costs, len(config.seeds), count, share)
 
 
 def _guard(experiment: Experiment, costs: Mapping[str, Cost]) -> dict[str, Cost]:

@@ -8,11 +8,13 @@ from typing import Any
 from coterie.errors import CoterieError
 from coterie.federation import Federation, FederationConfig
 from coterie.federation.datasets.memory import IN_MEMORY
+from coterie.federation.table_options import SPLIT_BY
 
 
 def section_of(federation: Federation) -> dict[str, Any]:
-    """The section ``federation:`` that stands for it: its checksum."""
-    return {"source": IN_MEMORY, "sha256": federation.digest}
+    """The section ``federation:`` that stands for it: its checksum, and by which columns a data frame was split."""
+    rules = {key: federation.source[key] for key in SPLIT_BY if key in federation.source}
+    return {"source": IN_MEMORY, "sha256": federation.digest, **rules}
 
 
 def recognised(federation: Federation, section: FederationConfig) -> Federation:

@@ -22,6 +22,7 @@ from coterie.evaluation.tables import Task
 from coterie.experiment.plan import Job, Plan, System
 from coterie.federation.folds import Fold
 from coterie.runs import History, Losses, Record, RunDirectory, copy_model, guard_sentences, load_losses, save_guard
+from coterie.runs.guard import GUARDED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
 
 Content = TypeVar("Content")
-
-GUARDED = "guard"
-"""How the variant of a guarded system ends."""
 
 LOSS = {
     "accuracy": "error", "balanced_accuracy": "error", "f1": "error", "brier": "brier", "calibration": "brier",

@@ -54,13 +54,13 @@ class NewSite:
     name: str
 
     def labelled(self, seed: int) -> bool:
-        """Whether the table has the column that is predicted."""
-        return self._target(self._members(seed)) in read_frame(self.path).columns
+        """Whether the table has what is predicted; raises CoterieError where it has some of these columns only."""
+        return self._has_targets(read_frame(self.path), self._members(seed))
 
     def federation(self, seed: int) -> tuple[Federation, Schema]:
         """The new site alone, and how its columns became inputs.
 
-        Without the column of the target all examples are in every part, with targets that mean nothing.
+        Without columns of targets all examples are in every part, with targets that mean nothing.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class NewSite:
         schema, table = self._members(seed), read_frame(self.path)
         assert schema.features is not None
         raw_columns(table, schema.features, str(self.path), *numbering(self.path))  # says what does not fit
-        if self._target(schema) not in table.columns:
+        if not self._has_targets(table, schema):
             everything = np.arange(len(table))
             targets = np.zeros(len(table), dtype=np.int64)
             if schema.task == "regression":
@@ -115,23 +115,28 @@ class NewSite:
             )
         return schemas[0]
 
-    def _target(self, schema: Schema) -> str:
-        if not isinstance(schema.target, str):
-            raise CoterieError(f"{self.run.path} predicts no single column, so that a table cannot join it.")
-        return schema.target
+    def _has_targets(self, table: pd.DataFrame, schema: Schema) -> bool:
+        if not schema.targets:
+            raise CoterieError(f"{self.run.path} predicts no column, so that a table cannot join it.")
+        missing = [name for name in schema.targets if name not in table.columns]
+        if missing and len(missing) < len(schema.targets):
+            raise CoterieError(
+                f"{self.path} has no column {missing[0]!r}, one of the {len(schema.targets)} targets: add it, or "
+                "remove all of them for a client without labels."
+            )
+        return not missing
 
     def _targets(self, table: pd.DataFrame, schema: Schema) -> NDArray[Any]:
-        """Classes ``(n,)`` or numbers ``(n, 1)``, all of them there."""
-        target = self._target(schema)
+        """Classes ``(n,)`` or numbers ``(n, t)``, all of them there."""
         unit, first = numbering(self.path)
         targets = encode_target(table, schema)
-        bad = targets < 0 if schema.task == "classification" else ~np.isfinite(targets[:, 0])
+        bad = targets[:, None] < 0 if schema.task == "classification" else ~np.isfinite(targets)
         if bad.any():
             known = f"one of {', '.join(schema.label_names)}" if schema.task == "classification" else "a number"
-            found = texts(table[target]).values[int(bad.argmax())]
-            raise CoterieError(
-                f"{self.path}, {unit} {int(bad.argmax()) + first}: {target!r} should be {known}, not {found!r}."
-            )
+            row, place = (int(at[0]) for at in bad.nonzero())
+            target = schema.targets[place]
+            found = texts(table[target]).values[row]
+            raise CoterieError(f"{self.path}, {unit} {row + first}: {target!r} should be {known}, not {found!r}.")
         return targets
 
     def _divided(

@@ -13,12 +13,13 @@ from coterie.config import Config, NewcomersConfig
 from coterie.engines import Admission, Admitted, Trained
 from coterie.errors import CoterieError
 from coterie.evaluation.tables import NEWCOMERS
+from coterie.experiment.guarding import guards
 from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import Job, settings
 from coterie.experiment.setting import engine_settings
 from coterie.federation import Federation
 from coterie.federation.build import HeldOut
-from coterie.runs import NewcomersDirectory
+from coterie.runs import NewcomersDirectory, save_losses
 from coterie.training import TrainingSettings
 from coterie.training.keys import generator
 
@@ -97,7 +98,8 @@ def take_in(
 ) -> None:
     """Let the newcomers join what a job has trained; their table, their models and remarks go into ``directory``.
 
-    Their table is empty where nothing can be ``measured``, for want of targets.
+    Their table is empty where nothing can be ``measured``, for want of targets. Where a method is guarded, what
+    newcomers with labels lose on their validation examples is kept for `guard_newcomers`.
 
     Raises
     ------
@@ -122,6 +124,9 @@ def take_in(
         remarks += [f"newcomer {failure.client} {kind}: {failure.reason}" for failure in admitted.failures]
         if measured:
             frames.append(pd.DataFrame(_rows(job, newcomers, labelled, admitted), columns=list(NEWCOMERS)))
+            if labelled and guards(experiment.plan):
+                n, losses = admission.validation_losses(admitted)
+                save_losses(directory.joined(labelled), *job.key, admitted.names, n, losses)
         if experiment.config.save_models:
             facts = handed_over(newcomers, experiment.model, admitted.predictor, admitted.names)
             directory.save_models(

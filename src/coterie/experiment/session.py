@@ -14,7 +14,8 @@ from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Task, choose_round, gain_scale, macro, main_metric, summarise, summarise_newcomers
 from coterie.experiment.display import Display, Standing
-from coterie.experiment.guarding import Guard, guarded
+from coterie.experiment.guarding import Guard
+from coterie.experiment.guarding_newcomers import guard_newcomers, shown
 from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job, System
 from coterie.experiment.processes import Processes, how_many
@@ -103,11 +104,7 @@ class Session:
     @property
     def _systems(self) -> list[System]:
         """All systems of the tables: those that are trained, each followed by what the guard makes of it."""
-        return [
-            shown
-            for system in self.experiment.plan.systems
-            for shown in ((system, guarded(system)) if system.guarded else (system,))
-        ]
+        return shown(self.experiment.plan.systems)
 
     @property
     def _runs(self) -> list[Key]:
@@ -144,14 +141,15 @@ class Session:
     def _newcomers(self, task: Task) -> tuple[list[dict[str, Any]], list[str]]:
         """The summary of the newcomers of all jobs and what could not be done, written and returned."""
         plan, folder = self.experiment.plan, NewcomersDirectory(self.directory.newcomers)
+        decided = guard_newcomers(self.experiment, self.directory, folder, list(plan), task)
         rows = summarise_newcomers(
-            folder.read([job.key for job in plan]),
+            folder.read(self._runs),
             task=task,
             reference=plan.reference.key,
-            labels={system.key: system.label for system in plan.systems},
+            labels={system.key: system.label for system in self._systems},
             metric=self.experiment.config.metric,
         )
-        remarks = folder.remarks([job.key for job in plan])
+        remarks = [*folder.remarks([job.key for job in plan]), *decided]
         folder.write_summary(rows, remarks)
         for job in plan:
             if not folder.table(*job.key).exists() and self.directory.server(*job.key).exists():

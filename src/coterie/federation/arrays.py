@@ -190,7 +190,8 @@ def examples_of_federation(name: str, federation: Federation) -> Examples:
     found = examples_of_clients(name, clients, federation.classes)
     assert found.sides is not None
     sides = Official(found.sides.parts, complete=True)
-    found = replace(found, target_normal=federation.train.target_normal)
+    blocks, order = (_by_row(federation, what) for what in ("blocks", "order"))
+    found = replace(found, target_normal=federation.train.target_normal, blocks=blocks, order=order)
     if federation.train.weights is not None:
         split = [federation.split(part).select([i]).weights for i in range(federation.k) for part in SPLITS]
         found = replace(found, weights=torch.cat([own for own in split if own is not None]).numpy())
@@ -202,6 +203,19 @@ def _as_stored(data: ClientData, client: int) -> Arrays:
     inputs, _ = data.client(client)
     rows = data.rows(torch.arange(int(data.offsets[client]), int(data.offsets[client + 1])))
     return Arrays(inputs, data.targets[rows])
+
+
+def _by_row(federation: Federation, what: str) -> list[int] | None:
+    """The ``blocks`` or ``order`` of every example in the order of `examples_of_clients`; None without any."""
+    if any(getattr(federation.split(part), what) is None for part in SPLITS):
+        return None
+    found: list[int] = []
+    for client in range(federation.k):
+        for part in SPLITS:
+            data = federation.split(part)
+            positions = torch.arange(int(data.offsets[client]), int(data.offsets[client + 1]))
+            found += getattr(data, what)[data.rows(positions)].tolist()
+    return found
 
 
 def _check_alike(data: Arrays, first: Arrays, client: str, other: str) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.federation.config import FederationConfig, Statistic, section_for
+from coterie.federation.config import UNDIVIDED, FederationConfig, Statistic, section_for
 from coterie.federation.data import ClientData, Normal
 from coterie.federation.datasets import find_source
 from coterie.federation.examples import Examples, Rows
@@ -69,6 +70,19 @@ def build_federation(
     )  # fmt: skip
 
 
+def settled(section: FederationConfig, *, seed: int, data_dir: Path | None = None) -> FederationConfig:
+    """The section with all sizes, also where only the data tell whether they have a split of their own.
+
+    Raises:
+        CoterieError: missing or damaged data.
+    """
+    if section.test is not None or section.source in UNDIVIDED:
+        return section
+    used_seed = seed if section.seed is None else section.seed
+    examples = find_source(section.source).load(data_dir, used_seed, section.options)
+    return section.model_copy(update={"test": section.sizes_for(examples.sides).test})
+
+
 def divided(
     examples: Examples,
     rule: Rule,
@@ -117,9 +131,10 @@ def divided(
         known["clients"] = {key: list(column) for key, column in division.columns.items()}
     normal = _normal(normalise, examples)
     means = None if examples.weights is None else training_means(examples.weights, division.train, names)
+    tied = _numbered(examples)
 
     def assembled(rows: Sequence[Rows]) -> ClientData:
-        split = _assemble(examples, division, rows, normal)
+        split = _assemble(examples, division, rows, normal, tied)
         if examples.weights is None or means is None:
             return split
         return replace(split, weights=by_position(examples.weights, rows, means))
@@ -213,7 +228,23 @@ def _normal(wanted: str | tuple[Statistic, Statistic], examples: Examples) -> No
     return Normal(mean, std)
 
 
-def _assemble(examples: Examples, division: Division, rows: Sequence[Rows], normal: Normal | None) -> ClientData:
+def _numbered(examples: Examples) -> dict[str, Tensor]:
+    """Blocks and times of the examples, where they have such, as whole numbers ``(N,)``; see `ClientData`."""
+    found = {}
+    if examples.blocks is not None:
+        found["blocks"] = torch.from_numpy(pd.factorize(np.asarray(examples.blocks, dtype=object))[0].astype(np.int64))
+    if examples.order is not None:
+        found["order"] = torch.from_numpy(np.unique(np.asarray(examples.order), return_inverse=True)[1])
+    return found
+
+
+def _assemble(
+    examples: Examples,
+    division: Division,
+    rows: Sequence[Rows],
+    normal: Normal | None,
+    tied: Mapping[str, Tensor],
+) -> ClientData:
     """One split: indices into the source or, where there is a transform, its results, computed once."""
     sizes = torch.tensor([0, *(len(of_client) for of_client in rows)], dtype=torch.int64)
     offsets = sizes.cumsum(0)
@@ -221,12 +252,13 @@ def _assemble(examples: Examples, division: Division, rows: Sequence[Rows], norm
     if division.transform is None:
         return ClientData(
             examples.inputs, examples.targets, offsets, index, examples.scale, normal,
-            target_normal=examples.target_normal,
+            target_normal=examples.target_normal, **tied,
         )  # fmt: skip
     inputs: Tensor = torch.empty((len(index), *examples.inputs.shape[1:]), dtype=examples.inputs.dtype)
     for i, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         inputs[start:stop] = division.transform(examples.inputs[index[start:stop]], i)
+    tied = {what: of[index] for what, of in tied.items()}
     return ClientData(
         inputs, examples.targets[index], offsets, scale=examples.scale, normal=normal,
-        target_normal=examples.target_normal,
+        target_normal=examples.target_normal, **tied,
     )  # fmt: skip

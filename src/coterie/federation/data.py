@@ -56,6 +56,9 @@ class ClientData:
             metrics, of mean 1 over a client's training examples; ``None`` where all count alike.
         target_normal: of a regression, applied to targets when they are used; models learn and predict normalised
             targets then, and ``targets`` and metrics keep the unit that they came in.
+        blocks: ``(N,)`` int64: rows of one number, in whichever split, belong together and stay together where the
+            split is drawn anew; ``None`` where each row stands for itself.
+        order: ``(N,)`` int64, larger the later a row was taken; ``None`` where time plays no part.
 
     Raises:
         CoterieError: lengths, types or offsets do not fit together.
@@ -69,6 +72,8 @@ class ClientData:
     normal: Normal | None = None
     weights: Tensor | None = None
     target_normal: Normal | None = None
+    blocks: Tensor | None = None
+    order: Tensor | None = None
 
     def __post_init__(self) -> None:
         offsets, rows = self.offsets, len(self.inputs)
@@ -93,6 +98,9 @@ class ClientData:
             raise CoterieError("Weights must be one float64 number an example.")
         if self.weights is not None and len(self.weights) < int(offsets[-1]):
             raise CoterieError(f"There are {int(offsets[-1])} examples but {len(self.weights)} weights: give one each.")
+        for what, numbers in (("blocks", self.blocks), ("order", self.order)):
+            if numbers is not None and (numbers.dtype != torch.int64 or numbers.shape != (rows,)):
+                raise CoterieError(f"The {what} must be one int64 tensor with a number for each of the {rows} inputs.")
 
     @classmethod
     def from_clients(cls, inputs: Sequence[Tensor], targets: Sequence[Tensor], scale: float = 1.0) -> ClientData:
@@ -199,7 +207,16 @@ class ClientData:
             weights = None if self.weights is None else self.weights[start:stop]
             if self.index is None:
                 inputs, targets = self.inputs[start:stop], self.targets[start:stop]
-                return replace(self, inputs=inputs, targets=targets, offsets=offsets - start, weights=weights)
+                blocks, order = (None if of is None else of[start:stop] for of in (self.blocks, self.order))
+                return replace(
+                    self,
+                    inputs=inputs,
+                    targets=targets,
+                    offsets=offsets - start,
+                    weights=weights,
+                    blocks=blocks,
+                    order=order,
+                )
             return replace(self, offsets=offsets - start, index=self.index[start:stop], weights=weights)
         rows = torch.tensor(chosen, dtype=torch.int64, device=self.offsets.device)
         sizes = self.offsets[rows + 1] - self.offsets[rows]  # of the chosen alone: there may be many others

@@ -40,7 +40,8 @@ class Federation:
         preparation: what crossed the wire for that; ``None`` where nothing did.
 
     Raises:
-        CoterieError: names repeat, or the splits are for different numbers of clients.
+        CoterieError: names repeat, the splits are for different numbers of clients, or training and validation do not
+            both have blocks, or an order.
     """
 
     names: tuple[str, ...]
@@ -60,6 +61,9 @@ class Federation:
             k = self.split(split).k
             if k != len(self.names):
                 raise CoterieError(f"The {split} split has {k} clients but there are {len(self.names)} client names.")
+        for what in ("blocks", "order"):
+            if (getattr(self.train, what) is None) != (getattr(self.validation, what) is None):
+                raise CoterieError(f"Either training or validation data have {what}: give both, or neither.")
 
     @classmethod
     def from_arrays(
@@ -160,6 +164,9 @@ class Federation:
             for rows in torch.split(data.rows(_positions(data)), AT_ONCE):
                 sha.update(data.inputs[rows].cpu().contiguous().numpy().data)
                 sha.update(data.targets[rows].cpu().contiguous().numpy().data)
+                for known in (data.blocks, data.order):
+                    if known is not None:
+                        sha.update(known[rows].cpu().contiguous().numpy().data)
             if data.weights is not None:
                 sha.update(data.weights[_positions(data)].cpu().contiguous().numpy().data)
         return sha.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from coterie.federation.data import ClientData
 from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Federation
 from coterie.federation.partition import Division
+from coterie.federation.partition.blocks import mixed_block
 
 
 class Fold(BaseModel):
@@ -36,8 +38,8 @@ def folded(division: Division, examples: Examples, fold: Fold, seed: int) -> Div
     """The same division with other training and validation examples; who is tested on what stays.
 
     Parts are drawn client by client from what it trains and validates on, every class in like proportion and equal for
-    all values of ``fold.index``; blocks stay whole, and in the order of time parts are periods. A client of whose
-    examples one fold would leave none to train on keeps what it has.
+    all values of ``fold.index``; blocks stay whole, and in the order of time parts are periods, where a block counts at
+    its latest time. A client of whose examples one fold would leave none to train on keeps what it has.
     """
     strata = examples.labels if examples.task == "classification" else np.zeros(len(examples), dtype=np.int64)
     generator = np.random.Generator(np.random.PCG64([seed, fold.of]))
@@ -51,17 +53,19 @@ def folded(division: Division, examples: Examples, fold: Fold, seed: int) -> Div
         else:
             part = _dealt(strata[rows], fold.of, generator)
         if blocks is not None:
-            part = _whole(blocks[rows], part, part_of, fold.of)
+            times = None if examples.order is None else np.asarray(examples.order)[rows]
+            part = _whole(blocks[rows], part, part_of, fold.of, times)
         if len(np.unique(part)) > 1:
             train[client], validation[client] = rows[part != fold.index], rows[part == fold.index]
     return replace(division, train=train, validation=validation)
 
 
 def refolded(federation: Federation, fold: Fold, seed: int) -> Federation:
-    """The same for a federation that is divided already; it does not say which examples belong together, or when.
+    """The same for a federation that is divided already.
 
     Raises:
-        CoterieError: its examples have weights, which were fitted to the training data that it has.
+        CoterieError: its examples have weights, which were fitted to the training data that it has, or a block of
+            several clients cannot be on one side at all of them.
     """
     if federation.train.weights is not None:
         raise CoterieError(
@@ -69,19 +73,33 @@ def refolded(federation: Federation, fold: Fold, seed: int) -> Federation:
         )
     train, validation = federation.train, federation.validation
     same = train.inputs is validation.inputs and train.targets is validation.targets
-    inputs, targets = (
-        getattr(train, name) if same else torch.cat([getattr(train, name), getattr(validation, name)])
-        for name in ("inputs", "targets")
-    )
+
+    def joined(name: str) -> Any:
+        mine, theirs = getattr(train, name), getattr(validation, name)
+        return mine if same or mine is None else torch.cat([mine, theirs])
+
+    known = {name: joined(name) for name in ("inputs", "targets", "blocks", "order")}
+    blocks, order = (None if known[name] is None else known[name].tolist() for name in ("blocks", "order"))
     rows = [_rows_by_client(train, 0), _rows_by_client(validation, 0 if same else len(train.inputs))]
-    examples = Examples("federation", inputs, targets, federation.classes, federation.task)
+    examples = Examples(
+        "federation",
+        known["inputs"],
+        known["targets"],
+        federation.classes,
+        federation.task,
+        blocks=blocks,
+        order=order,
+    )
     parts = folded(Division(rows[0], rows[1], []), examples, fold, seed)
+    if blocks is not None and mixed_block((parts.train, parts.validation), blocks) is not None:
+        raise CoterieError(
+            "A block of several clients cannot be on one side at all of them, since one of these has no other blocks: "
+            "ask for no folds (guard.folds: 0), or leave that client out."
+        )
 
     def split(rows: Sequence[Rows]) -> ClientData:
         offsets = torch.tensor([0, *map(len, rows)], dtype=torch.int64).cumsum(0)
-        return replace(
-            train, inputs=inputs, targets=targets, offsets=offsets, index=torch.from_numpy(np.concatenate(rows))
-        )
+        return replace(train, **known, offsets=offsets, index=torch.from_numpy(np.concatenate(rows)))
 
     return replace(federation, train=split(parts.train), validation=split(parts.validation))
 
@@ -109,11 +127,24 @@ def _periods(times: Rows, count: int) -> Rows:
     return part
 
 
-def _whole(blocks: Rows, wanted: Rows, part_of: dict[int, int], count: int) -> Rows:
-    """The part of each row, equal within a block: the largest blocks first, each to the part that lacks most."""
+def _whole(blocks: Rows, wanted: Rows, part_of: dict[int, int], count: int, times: Rows | None) -> Rows:
+    """The part of each row, equal within a block.
+
+    The largest blocks come first, each to the part that lacks most; where there are times, the earliest come first,
+    each to the part in which its middle row then lies.
+    """
     lacking = np.bincount(wanted, minlength=count)
-    found, sizes = np.unique(blocks, return_counts=True)
-    for block, size in sorted(zip(found.tolist(), sizes.tolist(), strict=True), key=lambda pair: -pair[1]):
-        part = part_of.setdefault(block, int(np.argmax(lacking)))
-        lacking[part] -= size
+    found, place, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
+    if times is None:
+        for block, size in sorted(zip(found.tolist(), sizes.tolist(), strict=True), key=lambda pair: -pair[1]):
+            part = part_of.setdefault(block, int(np.argmax(lacking)))
+            lacking[part] -= size
+    else:
+        ranks = np.argsort(np.argsort(times, kind="stable"), kind="stable")
+        latest = np.zeros(len(found), dtype=np.int64)
+        np.maximum.at(latest, place, ranks)
+        before = 0
+        for one in np.argsort(latest).tolist():
+            part_of.setdefault(int(found[one]), (2 * before + int(sizes[one])) * count // (2 * len(blocks)))
+            before += int(sizes[one])
     return np.array([part_of[block] for block in blocks.tolist()], dtype=np.int64)

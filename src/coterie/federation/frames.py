@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import CoterieError
+from coterie.federation.dates import holds_dates
 from coterie.federation.federation import Task
 from coterie.federation.schema import Feature, Schema, plain
 
@@ -168,7 +169,7 @@ def infer_schema(
             the data is in the schema but names.
 
     Raises:
-        CoterieError: no such column, a missing value, or a text column that is no category.
+        CoterieError: no such column, a missing value, dates, or a text column that is no category.
     """
     names = list(features) if features is not None else [name for name in table.columns if name != target]
     check_named(names, "the table")
@@ -250,6 +251,10 @@ def _feature(column: pd.Series[Any], name: str, missing: str, standardise: bool)
         raise CoterieError(
             f"the column {name!r} lacks values in {int(cells.missing.sum())} rows: fill them in, remove the column, or "
             "say missing: mark."
+        )
+    if (column.dtype.kind == "M" or cells.wrong.any()) and holds_dates(column[~cells.missing]):
+        raise CoterieError(
+            f"the column {name!r} holds dates: leave it out of features, or turn it into numbers, such as of days."
         )
     if cells.wrong.any():
         values = sorted(set(texts(column).values[~cells.missing]))

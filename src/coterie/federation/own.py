@@ -18,7 +18,7 @@ from coterie.federation.frames import checked_frame
 from coterie.federation.partition import RULES
 from coterie.federation.partition.rule import Amount
 from coterie.federation.places import Origin, digest_of
-from coterie.federation.table_options import TableOptions
+from coterie.federation.table_options import SPLIT_BY, TableOptions
 from coterie.federation.tables import examples_of, full_texts, require
 from coterie.federation.weights import checked_weights
 
@@ -78,7 +78,9 @@ def of_frame(
     require(table, client, "client", where)
     clients = full_texts(table, client, "client", where).tolist()
     examples = examples_of("frame", table, clients, options, where=where, besides=[client])
-    return _federation(replace(examples, checksum=digest_of(table)), validation, test, seed)
+    federation = _federation(replace(examples, checksum=digest_of(table)), validation, test, seed)
+    rules = {key: column for key in SPLIT_BY if (column := getattr(options, key)) is not None}
+    return replace(federation, source={**federation.source, **rules})
 
 
 def _federation(examples: Examples, validation: Amount, test: Amount, seed: int) -> Federation:

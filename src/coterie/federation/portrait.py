@@ -54,6 +54,8 @@ def portrait(federation: Federation, *, samples: bool = True) -> dict[str, Any]:
         "n": {split: federation.split(split).n.tolist() for split in SPLITS},
         "columns": {key: list(column) for key, column in federation.columns.items()},
     }
+    if labels := class_labels(federation):
+        found["labels"] = labels
     if not _present(federation.train):
         return found
     if classification and federation.k * federation.classes <= COUNTED_CELLS:
@@ -68,6 +70,13 @@ def portrait(federation: Federation, *, samples: bool = True) -> dict[str, Any]:
     elif samples and len(federation.feature_shape) == 3 and federation.feature_shape[0] in (1, 3):
         found["samples"] = _samples(federation)
     return found
+
+
+def class_labels(federation: Federation) -> list[str]:
+    """Names of the classes in order, where the data name them other than 0, 1, ..., as a user's table may."""
+    schemas = [federation.source.get("schema"), *(federation.source.get("schemas") or {}).values()]
+    labels = next((list(schema.get("labels") or []) for schema in schemas if schema), [])
+    return [] if labels == [str(c) for c in range(len(labels))] else labels
 
 
 def _present(data: ClientData) -> bool:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coterie.federation.federation import SPLITS, Federation, Split
+from coterie.federation.portrait import class_labels
 
 ROWS = 60  # the grid joins clients above that many rows
 NUMBERS = 20  # above that many classes the cells carry colour only
@@ -26,13 +27,6 @@ def describe(federation: Federation) -> pd.DataFrame:
         columns["classes"] = (federation.class_counts() > 0).sum(1).cpu().numpy()
     columns.update(federation.columns)
     return pd.DataFrame(columns)
-
-
-def class_labels(federation: Federation) -> list[str]:
-    """Names of the classes in order, where the data name them other than 0, 1, ..., as a user's table may."""
-    schemas = [federation.source.get("schema"), *(federation.source.get("schemas") or {}).values()]
-    labels = next((list(schema.get("labels") or []) for schema in schemas if schema), [])
-    return [] if labels == [str(c) for c in range(len(labels))] else labels
 
 
 def class_grid(federation: Federation, split: Split = "train") -> Table:

@@ -11,6 +11,9 @@ from coterie.federation.federation import Task
 from coterie.federation.preparing import Missing
 from coterie.federation.schema import Names, Schema
 
+SPLIT_BY = ("group", "time")
+"""Keys of the columns by which rows are split."""
+
 
 class TableOptions(Options):
     """What a table's columns are; the same for one file and for one file a client."""
@@ -43,7 +46,7 @@ class TableOptions(Options):
 
     @model_validator(mode="after")
     def _agree(self) -> TableOptions:
-        given = [key for key in ("group", "time") if getattr(self, key) is not None]
+        given = [key for key in SPLIT_BY if getattr(self, key) is not None]
         if self.split is not None and given:
             raise ValueError(f"split says where every row belongs, so {given[0]} has no effect: keep one of them")
         named = {f"labels of {self.target}": self.labels or []}

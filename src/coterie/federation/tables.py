@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.errors import CoterieError, CoterieWarning
+from coterie.federation.dates import holds_dates
 from coterie.federation.examples import Examples
 from coterie.federation.federation import Task
 from coterie.federation.frames import (
@@ -168,6 +169,13 @@ def _kind(column: pd.Series[Any], name: str, where: Origin) -> Kind:
     """Numbers, or categories; mostly numbers with some texts are a mistake."""
     cells = numbers(column)
     there = ~cells.missing
+    if (column.dtype.kind == "M" or cells.wrong.any()) and holds_dates(column[there]):
+        first = int(there.argmax())
+        raise CoterieError(
+            f"{where(first)}: {column.iloc[first]!s} in the column {name!r} is a date, as all of its values are: list "
+            f"it under ignore, say time: {name} to split rows by it, or list it under categorical to use each date as "
+            "a category."
+        )
     if not cells.wrong.any():
         return "number"
     first = int(cells.wrong.argmax())

@@ -16,6 +16,16 @@ COLUMNS = (
 )  # fmt: skip
 """``keeps`` is ``personalised`` or ``local``; the numbers are those of `coterie.evaluation.guard`."""
 
+GUARDED = "guard"
+"""How the variant of a guarded system ends."""
+
+
+def unguarded(system: System) -> System | None:
+    """The system that is guarded under this name; None where nothing is."""
+    algorithm, variant = system
+    *stated, last = variant.split("+")
+    return (algorithm, "+".join(stated)) if last == GUARDED else None
+
 
 def save_guard(run: RunDirectory, decisions: pd.DataFrame) -> None:
     """Write the decisions in one step; raises CoterieError when that is impossible."""

@@ -71,6 +71,10 @@ class NewcomersDirectory:
                 found += [f"{name}, seed {key[2]}: {text}" for text in texts]
         return found
 
+    def joined(self, labelled: bool) -> RunDirectory:
+        """Where models lie, and of newcomers with labels the losses that a guard judges by."""
+        return RunDirectory(self.path / ("labelled" if labelled else "unlabelled"))
+
     def save_models(
         self,
         algorithm: str,
@@ -84,8 +88,7 @@ class NewcomersDirectory:
         facts: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Write what newcomers predict with to ``labelled/models/<system>/seed<k>/`` or ``unlabelled/models/...``."""
-        folder = RunDirectory(self.path / ("labelled" if labelled else "unlabelled"))
-        save_models(folder, algorithm, variant, seed, names, rows, round=round, facts=facts)
+        save_models(self.joined(labelled), algorithm, variant, seed, names, rows, round=round, facts=facts)
 
     def write_summary(self, rows: Sequence[Mapping[str, Any]], remarks: Sequence[str] = ()) -> None:
         """Write ``summary.json`` in one step."""

@@ -18,6 +18,8 @@ class Memory(Options):
     """Options of the source ``memory``."""
 
     sha256: str | None = Field(None, description="checksum of the federation, written by coterie.run(federation)")
+    group: str | None = Field(None, description="column by which rows of a data frame were kept together")
+    time: str | None = Field(None, description="column of the data frame by whose time rows were split")
 
 
 @register_source(

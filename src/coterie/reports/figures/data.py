@@ -16,7 +16,9 @@ BUBBLE_INCHES = 0.08
 
 
 @paper_style()
-def draw_classes(counts: NDArray[np.int64], names: Sequence[str], width: float) -> Figure:
+def draw_classes(
+    counts: NDArray[np.int64], names: Sequence[str], width: float, labels: Sequence[str] | None = None
+) -> Figure:
     """Training examples by client and class; the area of a bubble is their number.
 
     Parameters
@@ -26,6 +28,8 @@ def draw_classes(counts: NDArray[np.int64], names: Sequence[str], width: float) 
         Of the clients.
     width : float
         In inches.
+    labels : sequence of str, optional
+        Names of the classes; default 0, 1, ...
     """
     k, classes = counts.shape
     room = (width - 0.6) / k, min(2.4, max(0.9, classes * 0.16)) / classes
@@ -39,7 +43,7 @@ def draw_classes(counts: NDArray[np.int64], names: Sequence[str], width: float) 
         bar.set_label("training examples")
         bar.outline.set_linewidth(0.4)
     name_ticks(axes.xaxis, names, width - (1.1 if axes.images else 0.6))
-    name_ticks(axes.yaxis, [str(number) for number in range(classes)], room[1] * classes)
+    name_ticks(axes.yaxis, labels or [str(number) for number in range(classes)], room[1] * classes)
     axes.set(xlabel="client", ylabel="class")
     return figure
 

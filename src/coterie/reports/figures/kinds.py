@@ -117,7 +117,7 @@ def _data(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     ordered = [names[place] for place in order]
     if counts is None:
         return draw_sizes(n[order], ordered, choice.width)
-    return draw_classes(np.asarray(counts)[order], ordered, choice.width)
+    return draw_classes(np.asarray(counts)[order], ordered, choice.width, run.portrait.get("labels"))
 
 
 def _ranks(runs: Sequence[OpenedRun], choice: Choice) -> Figure:

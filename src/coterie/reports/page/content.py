@@ -86,7 +86,7 @@ def _portrait(run: OpenedRun, names: list[str]) -> dict[str, Any]:
     def reordered(column: list[Any]) -> list[Any]:
         return [None if row is None else column[row] for row in rows]
 
-    for key in ("source", "task", "classes", "feature_shape", "samples"):
+    for key in ("source", "task", "classes", "labels", "feature_shape", "samples"):
         found[key] = run.portrait.get(key)
     found["n"] = {split: reordered(column) for split, column in run.portrait.get("n", {}).items()}
     found["columns"] = {key: reordered(column) for key, column in run.portrait.get("columns", {}).items()}

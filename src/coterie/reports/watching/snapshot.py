@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,13 +12,15 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from coterie.evaluation import RunKey, gain_scale, macro, metric_of, title_of
+from coterie.evaluation import RunKey, System, gain_scale, macro, metric_of, title_of
 from coterie.evaluation.reported import of_whoever_came
 from coterie.evaluation.tables import RUN
 from coterie.reports.opened import OpenedRun
 from coterie.reports.series import curves
+from coterie.reports.watching.folds import Folds
 from coterie.reports.words import counted, duration
 from coterie.runs import Record
+from coterie.runs.guard import unguarded
 
 State = Literal["waiting", "running", "finished", "failed"]
 Condition = Literal["waiting", "running", "stale", "finished"]
@@ -190,6 +192,8 @@ class Snapshot:
         Whether a process of this machine is seen to hold the run.
     again : str
         The command that continues it.
+    guard : str
+        What a guard does, or will do; empty where there is none, and once it has decided.
     """
 
     name: str
@@ -205,6 +209,7 @@ class Snapshot:
     now: float
     at_work: bool
     again: str
+    guard: str = ""
 
     @property
     def age(self) -> float:
@@ -221,7 +226,7 @@ class Snapshot:
     def condition(self) -> Condition:
         """How the whole stands."""
         counts = self.states
-        if self.lines and not counts["running"] and not counts["waiting"]:
+        if self.lines and not counts["running"] and not counts["waiting"] and not self.guard:
             return "finished"
         pace = [run.seconds_per_round or 0.0 for line in self.lines for run in line.runs if run.state == "running"]
         if not self.at_work and self.age > max(STALE_SECONDS, STALE_ROUNDS * max(pace, default=0.0)):
@@ -238,7 +243,7 @@ class Snapshot:
         counts = self.states
         total = counted(sum(counts.values()), "run")
         parts = [f"{number} {state}" for state, number in counts.items() if number]
-        return f"{total}: {', '.join(parts)}."
+        return f"{total}: {', '.join(parts)}.{f' {self.guard}' if self.guard else ''}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as JSON has them; what is not known is None."""
@@ -257,6 +262,7 @@ class Snapshot:
             "larger_is_better": self.larger_is_better,
             "in_points": metric_of(self.metric).is_share,
             "rounds": self.rounds,
+            "guard": self.guard,
             "seconds_since_write": self.age,
             "seconds_left": self.seconds_left,
             "at_work": self.at_work,
@@ -275,8 +281,11 @@ def snapshot(
     at_work: bool = False,
     share: int = 1,
     again: str = "coterie resume",
+    folds: Folds | None = None,
 ) -> Snapshot:
     """How a run stands.
+
+    What a guard reports of its systems is shown once it has decided; before, one sentence tells of its folds.
 
     Parameters
     ----------
@@ -292,6 +301,8 @@ def snapshot(
         Seeds that train in one stack, whose seconds add up.
     again : str
         The command that continues it, without the directory.
+    folds : Folds, optional
+        How far those of a guard have come.
     """
     about = run.about
     paces, rounds, results = _paces(run), _rounds(run), _results(run)
@@ -300,7 +311,10 @@ def snapshot(
     reasons = {} if record is None else _reasons(record)
     shown = {row["label"]: row for row in _curves(run)}
     lines = []
+    guarded = {system: base for system in about.labels if (base := unguarded(system)) is not None}
     for system, label in about.labels.items():
+        if system in guarded:
+            continue
         pace = _mean(value for key, value in paces.items() if key[:2] == system)
         standings = []
         for seed in about.seeds:
@@ -314,6 +328,12 @@ def snapshot(
             evaluated, value, gain = results.get(key, (None, None, None))
             standings.append(Standing(seed, state, round, evaluated, value, gain, paces.get(key), left, reason))
         lines.append(Line(label, *system, tuple(standings), shown.get(label, {}).get("curve", Curve())))
+    others_left = any(run.state in ("running", "waiting") for line in lines for run in line.runs)
+    guard = ""
+    if guarded and (others_left or not _decided(run, rounds, guarded)):
+        guard = (folds or Folds(0)).sentence(others_left)
+    elif guarded:
+        lines = _with_guarded(run, lines, guarded, results)
     going = {(line.label, run.seed) for line in lines for run in line.runs if run.state == "running"}
     failures = sorted(_failures(run), key=lambda one: ((one.label, one.seed) not in going, -one.round))
     notes = tuple(sentence for sentence in run.missing if " is damaged" in sentence)
@@ -326,12 +346,39 @@ def snapshot(
         tuple(lines),
         tuple(failures),
         notes,
-        _left(lines, share),
+        None if guard else _left(lines, share),
         written,
         now,
         at_work,
         f"{again} {run.directory.path}",
+        guard,
     )
+
+
+def _decided(run: OpenedRun, rounds: Mapping[RunKey, int], guarded: Mapping[System, System]) -> bool:
+    """Whether the results under a guard are in the tables, of those systems that have any."""
+    wanted = [(*system, seed) for system, own in guarded.items() for seed in run.about.seeds if (*own, seed) in rounds]
+    return run.directory.guard.exists() and any(key in rounds for key in wanted)
+
+
+def _with_guarded(
+    run: OpenedRun,
+    lines: Sequence[Line],
+    guarded: Mapping[System, System],
+    results: Mapping[RunKey, tuple[int, float | None, float | None]],
+) -> list[Line]:
+    """The lines, each followed by what the guard reports of its system: no pace, and no curve."""
+    of = {own: system for system, own in guarded.items()}
+    found = []
+    for line in lines:
+        found.append(line)
+        if (system := of.get((line.algorithm, line.variant))) is not None:
+            runs = []
+            for one in line.runs:
+                evaluated, value, gain = results.get((*system, one.seed), (None, None, None))
+                runs.append(Standing(one.seed, one.state, one.round, evaluated, value, gain, reason=one.reason))
+            found.append(Line(run.about.label(system), *system, tuple(runs), Curve()))
+    return found
 
 
 def _rounds(run: OpenedRun) -> dict[RunKey, int]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from coterie.errors import CoterieError
 from coterie.reports.opened import OpenedRun, open_run
+from coterie.reports.watching.folds import folds_of, places
 from coterie.reports.watching.snapshot import Snapshot, snapshot
 from coterie.runs import Record, RunDirectory, held
 from coterie.yamltext import read_yaml
@@ -69,6 +70,7 @@ class Watcher:
             at_work=held(directory),
             share=_share(config),
             again="bash server/run.sh" if config.get("sites") else "coterie resume",
+            folds=folds_of(directory, config),
         )
         self._stamps = stamps
         self._rest_until = time.monotonic() + (time.monotonic() - begin) * (1 / READING_SHARE - 1)
@@ -78,7 +80,9 @@ class Watcher:
 def _stamps(directory: RunDirectory) -> dict[Path, int]:
     """When each file that tells how the run stands was written, in nanoseconds since the epoch."""
     files = [directory.environment, directory.about, directory.history, directory.clients, directory.timings]
-    files += [directory.failures, directory.checkpoints / "progress.json"]
+    files += [directory.failures, directory.guard, directory.checkpoints / "progress.json"]
+    for fold in places(directory):
+        files += [fold.environment, fold.history, fold.checkpoints / "progress.json"]
     stamps = {}
     with suppress(OSError):  # a folder that vanishes meanwhile
         files += directory.checkpoints.glob("*/*.pt")

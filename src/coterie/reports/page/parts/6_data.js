@@ -1,6 +1,7 @@
 // The clients' training data, as far as they are known.
 function drawData() {
-  const { class_counts: counts, features, samples, n } = page.clients;
+  const { class_counts: counts, features, samples, n, labels } = page.clients;
+  const named = (c) => (labels ? plain(labels[c]) : `class ${c}`);
   if (counts) {
     plot("data-classes", () => {
       const classes = counts.find((row) => row).length, many = names.length > 60 || classes > 12;
@@ -10,7 +11,7 @@ function drawData() {
         for (let start = 0; start < shown.length; start += joined) rows.push(shown.slice(start, start + joined));
         return {
           traces: [{
-            type: "heatmap", x: Array.from({ length: classes }, (_, c) => `class ${c}`),
+            type: "heatmap", x: Array.from({ length: classes }, (_, c) => named(c)),
             y: rows.map((row) => plain(names[row[0]]) + (joined > 1 ? " …" : "")),
             z: rows.map((row) => Array.from({ length: classes }, (_, c) => row.reduce((sum, i) => sum + counts[i][c], 0))),
             colorscale: [[0, variable("--raised")], [1, variable("--cell")]], colorbar: { thickness: 12, outlinewidth: 0 },
@@ -25,9 +26,9 @@ function drawData() {
       }
       return {
         traces: Array.from({ length: classes }, (_, c) => ({
-          type: "bar", name: `class ${c}`, x: shown.map((i) => plain(names[i])), y: shown.map((i) => counts[i][c]),
+          type: "bar", name: named(c), x: shown.map((i) => plain(names[i])), y: shown.map((i) => counts[i][c]),
           marker: { color: [...palette, "#b8b200", "#6b7280", "#7f1d1d", "#155e75"][c] },
-          hovertemplate: `<b>%{x}</b>, class ${c}: %{y}<extra></extra>`,
+          hovertemplate: `<b>%{x}</b>, ${named(c)}: %{y}<extra></extra>`,
         })),
         layout: { barmode: "stack", xaxis: { type: "category", title: { text: "client" } }, yaxis: { title: { text: "training examples" } }, height: 400 },
         says: `Training examples by client and class; ${names.length} clients, ${classes} classes.`,
