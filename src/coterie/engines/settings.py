@@ -49,9 +49,10 @@ class Participation:
 class Settings:
     """Everything about a run that is neither the federation, the model nor the algorithm.
 
-    ``precision`` is that of the products behind gradients. ``client_memory`` is in GB: the clients' state beyond it lies in temporary files. ``keep_models`` keeps a copy of
+    ``client_memory`` is in GB: the clients' state beyond it lies in temporary files. ``keep_models`` keeps a copy of
     the models of the best round. ``privacy`` clips and noises what clients send. ``metrics`` are measured beside loss
     and accuracy (or mean squared and absolute error); ``metric``, by default the task's own, chooses the round.
+    ``precision`` is that of the products behind gradients.
     """
 
     rounds: int = 100

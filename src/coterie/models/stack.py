@@ -170,6 +170,15 @@ class Stack:
             return self._layers.traced(tensors, inputs)
         return raised(*self._layers.traced(lowered(tensors, self.low), inputs.to(self.low)), self.dtype)
 
+    @property
+    def in_full_precision(self) -> Stack:
+        """This stack with all products in ``dtype``."""
+        if self.low is None:
+            return self
+        full = copy.copy(self)
+        full.low = None
+        return full
+
     def lowering(self) -> AbstractContextManager[object]:
         """Within it `forward` and the replica compute products in ``low``, and outputs may be of that type."""
         return autocast(self.low, self.device)
