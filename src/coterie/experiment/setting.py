@@ -51,10 +51,10 @@ def check_precision(config: Config) -> None:
 
 
 def slow_precision(config: Config) -> str | None:
-    """What to tell where mixed precision costs time: on CPUs, most of which have no units for it."""
+    """What to tell where mixed precision mostly costs time: on CPUs, of which few have units for it."""
     if config.precision == "full" or config.device != "cpu":
         return None
-    return f"precision: {config.precision} is made for GPUs; on a CPU it takes longer than full precision"
+    return f"precision: {config.precision} is made for GPUs: most CPUs take many times as long as in full precision"
 
 
 def check_roster(config: Config, federation: Federation) -> None:
