@@ -85,7 +85,7 @@ class PerFedAvg(GlobalModel):
     def curvature(self, site: Site, step: Step, w: Models, g: Models) -> Models:
         """H g by central differences along g."""
         delta = self.delta / g.norm().clamp(min=1e-12)
-        ahead, behind = (site.gradient(step.shift(w, g * (sign * delta)), step) for sign in (1.0, -1.0))
+        ahead, behind = (site.gradient(step.shift(w, g * (sign * delta)), step, exact=True) for sign in (1.0, -1.0))
         return (ahead - behind) / (2.0 * delta)
 
     def personal(self, site: Site, **offer: Any) -> Predictor:

@@ -27,6 +27,7 @@ from coterie.config.explain import explain
 from coterie.errors import CoterieError
 from coterie.evaluation.catalogue import metric_of
 from coterie.federation.config import FederationConfig
+from coterie.models.precision import Precision
 
 RECIPE = (
     "federation",
@@ -41,6 +42,7 @@ RECIPE = (
     "newcomers",
     "privacy",
     "dtype",
+    "precision",
     "buffers",
 )
 """The keys that every result of an experiment depends on, beside its method and its seed."""
@@ -482,6 +484,7 @@ class Config(Section):
     output: Annotated[str, Field(min_length=1)] | None = None
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Precision = "full"
     engine: Literal["simulation", "ray", "flower"] = "simulation"
     privacy: PrivacyConfig | None = None
     ray: RayConfig | None = None
@@ -501,6 +504,14 @@ class Config(Section):
         if len(set(seeds)) != len(seeds):
             raise ValueError("each seed may be listed once")
         return seeds
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Config:
+        if self.precision != "full" and self.dtype != "float32":
+            raise ValueError(
+                f"precision: {self.precision} is for models of float32, not {self.dtype}: remove one of the two keys"
+            )
+        return self
 
     @model_validator(mode="after")
     def _training_makes_sense(self) -> Config:

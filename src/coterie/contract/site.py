@@ -200,15 +200,18 @@ class Site:
         *,
         weights: Tensor | None = None,
         objective: Objective | None = None,
+        exact: bool = False,
     ) -> Models:
         """The gradient of the mean loss: of a split in evaluation mode, ``(k,)`` rows, or of one step's batches.
 
         For a step, ``models`` are all k rows and the result holds the rows that still train; batch statistics that
         move meanwhile wait for ``step.update``. ``weights`` replace the factor 1/n of each example; the weights of the
         clients' own data multiply it. A client without validation data takes the gradient on its training data.
+        ``exact`` is for differences of gradients at close points, of which mixed precision would leave nothing: then
+        the gradient is one of full precision.
         """
         objective = objective or self.context.objective
-        stack = self.context.stack
+        stack = self.context.stack.in_full_precision if exact else self.context.stack
         if not isinstance(where, Step):
             found = full_gradient(stack, models, self.split(where), objective, weights)
             without = self.split(where).n == 0

@@ -23,7 +23,7 @@ from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError
 from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import plan
-from coterie.experiment.setting import check_model, engine_settings, resolve_device
+from coterie.experiment.setting import check_model, engine_settings, resolve_device, slow_precision
 from coterie.federation import Federation
 from coterie.models import ModelSpec
 from coterie.privacy import Gate, Refused
@@ -125,6 +125,8 @@ class LocalSite:
         federation = self.federation(_drawn(order.config, job.seed))
         model = ModelSpec(config.model.name, config.model.options)
         check_model(model, federation)
+        if slow := slow_precision(config):
+            logger.warning(slow)
         number = torch.tensor([order.number])
         stack = stack_for(federation, model, settings)
         return Sites(

@@ -247,6 +247,7 @@ class RayEngine(Engine):
             "threads": self.settings.threads,
             "device": self._device,
             "dtype": self.settings.dtype,
+            "precision": self.settings.precision,
         }
 
     # --- what an engine gives ------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class RemoteEngine(Engine):
     @property
     def resolved(self) -> dict[str, Any]:
         """How this run is executed; how a site does so is its own affair."""
-        return {"engine": "flower", "dtype": self.settings.dtype}
+        return {"engine": "flower", "dtype": self.settings.dtype, "precision": self.settings.precision}
 
     # --- rounds --------------------------------------------------------------------------------------------------
     def advance(self) -> RoundReport:

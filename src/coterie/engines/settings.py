@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.models.precision import Precision
 from coterie.models.rows import Buffers
 from coterie.models.stack import Executor
 from coterie.privacy import Policy
@@ -51,6 +52,7 @@ class Settings:
     ``client_memory`` is in GB: the clients' state beyond it lies in temporary files. ``keep_models`` keeps a copy of
     the models of the best round. ``privacy`` clips and noises what clients send. ``metrics`` are measured beside loss
     and accuracy (or mean squared and absolute error); ``metric``, by default the task's own, chooses the round.
+    ``precision`` is that of the products behind gradients.
     """
 
     rounds: int = 100
@@ -60,6 +62,7 @@ class Settings:
     seed: int = 0
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Precision = "full"
     chunk: int | None = None
     executor: Executor | Literal["fastest"] = "auto"
     threads: int | None = None

@@ -42,6 +42,7 @@ class Simulation(Engine):
             "threads": self.sites.threads,
             "device": str(self.device),
             "dtype": self.settings.dtype,
+            "precision": self.settings.precision,
         }
 
     def accompany(self, company: Company) -> None:

@@ -372,6 +372,7 @@ def stack_for(federation: Federation, model: ModelSpec, settings: Settings) -> S
             policy=settings.buffers,
             dtype=getattr(torch, settings.dtype),
             device=device_of(settings),
+            precision=settings.precision,
         )
 
     if settings.executor == "fastest":

@@ -23,6 +23,7 @@ from coterie.experiment.session import Session
 from coterie.experiment.setting import (
     check_metric,
     check_model,
+    check_precision,
     check_roster,
     engine_settings,
     resolve_device,
@@ -108,6 +109,7 @@ class Experiment:
             What is wrong, and the remedy.
         """
         self._check_engine()
+        check_precision(self.config)
         check_guard(self.config, guards(self.plan))
         if self.config.tracking is not None:
             check_libraries(self.config.tracking)

@@ -20,6 +20,7 @@ from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job, System
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.result import Result
+from coterie.experiment.setting import slow_precision
 from coterie.experiment.sharing import carry_out_together, chosen_share, grouped, stack_of
 from coterie.experiment.tracked import subject, tracking
 from coterie.experiment.work import Closing, Opening
@@ -70,6 +71,8 @@ class Session:
             self.display.start(len(plan) - len(left), count, seeds, self.directory.path)
             self._name_newcomers()
             self._name_the_slow_layer()
+            if slow := slow_precision(config):
+                self.display.warn(slow)
             try:
                 self._carry_out(groups, count, threads)
                 self._write()

@@ -14,6 +14,7 @@ from coterie.errors import CoterieError, describe
 from coterie.evaluation import further_metrics, main_metric
 from coterie.federation import Federation
 from coterie.models.factory import ModelSpec, build_model
+from coterie.models.precision import products_in
 from coterie.privacy import Policy
 
 if TYPE_CHECKING:
@@ -35,6 +36,25 @@ def resolve_device(config: Config) -> str:
     if device.startswith("cuda") and config.engine != "ray" and int(device.partition(":")[2] or 0) >= count:
         raise CoterieError(f"device: torch sees {count} GPUs, so there is no {device}: use --device cpu.")
     return device
+
+
+def check_precision(config: Config) -> None:
+    """Refuse a precision that the GPU of this process does not have; actors find out for themselves.
+
+    Raises
+    ------
+    CoterieError
+        Names the GPU.
+    """
+    if config.engine != "ray":
+        products_in(config.precision, getattr(torch, config.dtype), torch.device(config.device))
+
+
+def slow_precision(config: Config) -> str | None:
+    """What to tell where mixed precision mostly costs time: on CPUs, of which few have units for it."""
+    if config.precision == "full" or config.device != "cpu":
+        return None
+    return f"precision: {config.precision} is made for GPUs: most CPUs take many times as long as in full precision"
 
 
 def check_roster(config: Config, federation: Federation) -> None:
@@ -127,6 +147,7 @@ def engine_settings(config: Config, job: Job) -> Settings:
         seed=job.seed,
         device=config.device,
         dtype=config.dtype,
+        precision=config.precision,
         chunk=config.chunk,
         executor=config.executor,
         threads=config.threads,

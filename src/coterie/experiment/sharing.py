@@ -54,6 +54,7 @@ def stack_of(experiment: Experiment) -> Stack:
         shape,
         executor="auto" if config.executor == "fastest" else config.executor,
         dtype=getattr(torch, config.dtype),
+        precision=config.precision,
     )
 
 

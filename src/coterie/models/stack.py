@@ -11,6 +11,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import torch
@@ -22,6 +23,7 @@ from coterie.errors import CoterieError, describe
 from coterie.models.culprit import at_work, drawing, first_of, named, not_stackable
 from coterie.models.dropout import replace_dropout
 from coterie.models.layers import Sinks, StackedLayers, stacked_layers
+from coterie.models.precision import Precision, autocast, lowered, products_in, raised
 from coterie.models.replica import Replica, channels_last, explained, set_mode
 from coterie.models.rows import Buffers, Layout, Models
 
@@ -35,6 +37,7 @@ class Stack:
     """Runs k copies of one architecture side by side.
 
     ``in_turn`` says which layer is the reason, where copies are run one after the other because they cannot be batched.
+    ``low`` is what the products of matrices behind a gradient are computed in, None where that is ``dtype``.
     """
 
     def __init__(
@@ -47,11 +50,13 @@ class Stack:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         head: str | None = None,
+        precision: Precision = "full",
     ) -> None:
         self.build = build
         self.feature_shape = feature_shape
         self.dtype = dtype
         self.device = torch.device(device)
+        self.low = products_in(precision, dtype, self.device)
         self.module = self._fresh(0).to(self.device)
         self._threads = threading.local()
         self._keys = replace_dropout(self.module)
@@ -160,7 +165,23 @@ class Stack:
         """`forward` (executor ``stacked`` only), and the way back from the outputs' gradient to the parameters'."""
         if self._layers is None:
             raise ValueError(f"executor {self.executor} has no way back of its own")
-        return self._layers.traced(self._with_keys(tensors, len(inputs), keys, train), inputs.to(self.dtype))
+        tensors, inputs = self._with_keys(tensors, len(inputs), keys, train), inputs.to(self.dtype)
+        if self.low is None:
+            return self._layers.traced(tensors, inputs)
+        return raised(*self._layers.traced(lowered(tensors, self.low), inputs.to(self.low)), self.dtype)
+
+    @property
+    def in_full_precision(self) -> Stack:
+        """This stack with all products in ``dtype``."""
+        if self.low is None:
+            return self
+        full = copy.copy(self)
+        full.low = None
+        return full
+
+    def lowering(self) -> AbstractContextManager[object]:
+        """Within it `forward` and the replica compute products in ``low``, and outputs may be of that type."""
+        return autocast(self.low, self.device)
 
     def _with_keys(
         self, tensors: Mapping[str, Tensor], rows: int, keys: Tensor | None, train: bool
@@ -280,7 +301,8 @@ class Stack:
         with at_work(self._lent) as active:
             try:
                 leaves = {n: t.requires_grad_() for n, t in rows.parameters()}
-                outputs = self.forward({**rows.tensors, **leaves}, inputs, train=True, keys=keys)
+                with self.lowering():
+                    outputs = self.forward({**rows.tensors, **leaves}, inputs, train=True, keys=keys)
                 if leaves:
                     torch.autograd.grad(outputs.sum(), list(leaves.values()), allow_unused=True)
             except Exception as error:  # whatever it is: a plain batch has passed

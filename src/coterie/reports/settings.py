@@ -19,6 +19,9 @@ Settings = dict[str, Any]
 _NAMES = ("name", "variant", "label", "training")
 """Keys of an entry of ``algorithms`` that are no option of the method."""
 
+_LATER = {"precision": "full"}
+"""Keys that the configurations of earlier versions lack, with what their runs did."""
+
 
 def read_config(run: OpenedRun) -> Mapping[str, Any]:
     """The tree of a run's ``config.yaml``, as it stands: it need not be valid here.
@@ -44,7 +47,8 @@ def settings_of(run: OpenedRun, config: Mapping[str, Any]) -> dict[System, Setti
 
     An entry's ``training`` replaces keys of the run's; its options are keys such as ``algorithms.ditto.lambda``.
     """
-    common = flat({key: config[key] for key in RECIPE if config.get(key) is not None})
+    stated = {**_LATER, **config}
+    common = flat({key: stated[key] for key in RECIPE if stated.get(key) is not None})
     own = _entries(run, config)
     found = {}
     for system in run.about.labels:

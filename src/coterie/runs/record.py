@@ -99,9 +99,9 @@ class Record:
             The configuration has been changed meanwhile; the message names the keys.
         """
         plain = json.loads(json.dumps(recipe))
-        if self.recipe and self.recipe != plain:
-            keys = sorted({*self.recipe, *plain})
-            changed = [key for key in keys if self.recipe.get(key) != plain.get(key)]
+        before = {**plain, **self.recipe} if self.recipe else plain  # an earlier version may not have had every key
+        if before != plain:
+            changed = [key for key in sorted(before) if before[key] != plain.get(key)]
             raise CoterieError(
                 f"{self.path.parent.parent / 'config.yaml'} changed after the run had begun ({', '.join(changed)}), "
                 "and results of both would be mixed: change it back, or start a new run."

@@ -40,7 +40,7 @@ def batch_gradient(
     sizes: Tensor | None = None,
     keys: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Gradients of every row's own weighted loss, ``{name: (a, *shape)}``.
+    """Gradients of every row's own weighted loss, ``{name: (a, *shape)}``, by products in the stack's precision.
 
     Rows are independent, so the gradient of the sum of the losses is the stack of the gradients.
     """
@@ -52,12 +52,13 @@ def batch_gradient(
         outputs, back = stack.traced(tensors, inputs, train=train, keys=keys)
         kept = Gradients(names)
         back(slope_of(objective, outputs, targets, weights), kept)
-        return {name: kept.found[name] for name in names}
+        return {name: kept.found[name].to(tensors[name].dtype) for name in names}
     leaves = {name: tensors[name].detach().requires_grad_() for name in names}
-    outputs = stack.forward({**tensors, **leaves}, inputs, train=train, sizes=sizes, keys=keys)
+    with stack.lowering():
+        outputs = stack.forward({**tensors, **leaves}, inputs, train=train, sizes=sizes, keys=keys)
     if not names:  # the part to train is empty; batch statistics have moved
         return {}
-    loss = (objective(outputs, targets) * weights).sum()
+    loss = (objective(outputs.to(stack.dtype), targets) * weights).sum()
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     return {
         name: torch.zeros_like(leaves[name]) if gradient is None else gradient.contiguous()

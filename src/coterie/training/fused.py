@@ -38,14 +38,16 @@ class FusedStep:
     def product(self, name: str, left: Tensor, right: Tensor) -> None:
         """Step the weights ``name``, whose gradient is ``left @ right``: ``(a, out, B)`` and ``(a, B, in)``."""
         theta, settings = self.theta[name], self.optimiser.settings
-        if settings.momentum:
+        if left.dtype != theta.dtype:  # in mixed precision the product is one of the lower type
+            self.plain(name, torch.bmm(left, right))
+        elif settings.momentum:
             direction = self.optimiser.buffer("momentum", name, theta)
             self._along(name, theta, direction.baddbmm_(left, right, beta=settings.momentum))
         else:
             theta.baddbmm_(left, right, beta=self._shrunk(name, theta), alpha=-self.optimiser.lr)
 
     def plain(self, name: str, gradient: Tensor) -> None:
-        """Step the tensor ``name`` by its ``gradient: (a, *shape)``."""
+        """Step the tensor ``name`` by its ``gradient: (a, *shape)``, of its own type or of a lower one."""
         theta, settings = self.theta[name], self.optimiser.settings
         if settings.momentum:
             direction = self.optimiser.buffer("momentum", name, theta)

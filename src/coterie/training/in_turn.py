@@ -40,10 +40,11 @@ def fit_in_turn(
                 weights = weights * example_weights[batch.positions - data.offsets[0]].to(weights)
             if stack.draws:
                 replica.key(stack.key_names, step_keys(keys[row], batch.step))
-            outputs = replica(inputs[0].to(stack.dtype)).unsqueeze(0)
+            with stack.lowering():
+                outputs = replica(inputs[0].to(stack.dtype)).unsqueeze(0)
             if not names:  # batch statistics move, even where the part to train is empty
                 continue
-            loss = (objective(outputs, targets) * weights).sum()
+            loss = (objective(outputs.to(stack.dtype), targets) * weights).sum()
             gradients = torch.autograd.grad(loss, trained, allow_unused=True)
             own.update(theta, _filled(theta, gradients))
 
@@ -71,11 +72,12 @@ def gradient_in_turn(
         replica.show(tensors, row)
         if keys is not None:
             replica.key(stack.key_names, keys[row])
-        outputs = replica(inputs[row, :length].to(stack.dtype)).unsqueeze(0)
+        with stack.lowering():
+            outputs = replica(inputs[row, :length].to(stack.dtype)).unsqueeze(0)
         if not names:  # batch statistics have moved
             continue
         real = slice(row, row + 1), slice(0, length)
-        loss = (objective(outputs, targets[real]) * weights[real]).sum()
+        loss = (objective(outputs.to(stack.dtype), targets[real]) * weights[real]).sum()
         for name, gradient in zip(names, torch.autograd.grad(loss, trained, allow_unused=True), strict=True):
             if gradient is None:
                 gradients[name][row].zero_()
