@@ -26,6 +26,7 @@ from coterie.federation.preparing import (
     features_of,
     size_of,
     summary_of,
+    without_few,
     without_statistics,
 )
 from coterie.federation.schema import Feature, Schema
@@ -71,7 +72,7 @@ class Columns:
         if self.classes is not None and not self.settled:
             self._check_classes(division, names)
         summaries = [self._summary(rows) for rows in division.train]
-        schema = self._agreed(summaries) if fitted is None else self._like(fitted)
+        schema = self.agreed(summaries) if fitted is None else self._like(fitted)
         self._warn_of_unseen(schema, division, names)
         own = [self._own(schema, summary) for summary in summaries] if self.preprocessing == "client" else []
         exchanged = fitted is None and self.preprocessing != "none"
@@ -82,8 +83,20 @@ class Columns:
         inputs = torch.from_numpy(encode_cells(self.cells, schema.features or []))
         return Prepared(inputs, {"schema": schema.as_dict()}, preparation)
 
-    def _agreed(self, summaries: Sequence[Summary]) -> Schema:
-        """The schema of all clients together."""
+    def told(self, rows: NDArray[np.int64], least: int = 1) -> dict[str, Any]:
+        """What a client sends of its training rows ``(n,)`` under ``preprocessing: federated``, as plain data.
+
+        Values of a category that fewer than ``least`` of the rows have, and sums of fewer numbers, are withheld.
+        """
+        cells = {name: column.take(rows) for name, column in self.cells.items()}
+        return as_sent(without_few(cells, self._undeclared(summary_of(cells, self.kinds)), least))
+
+    def agreed(self, summaries: Sequence[Summary]) -> Schema:
+        """The schema of all clients together, from the summary of each; the table itself is not looked at.
+
+        Raises:
+            CoterieError: a column of categories has no value at any client.
+        """
         if self.preprocessing == "none":
             return self._schema(self._as_declared())
         whole = self._with_declared(combined(summaries))
