@@ -28,6 +28,8 @@ from coterie.federation.sides import Official, read_parts
 from coterie.federation.standardising import Columns
 from coterie.federation.tables import columns_of, full_texts, require
 from coterie.privacy import Policy, Refused
+from coterie.runs.atomic import write_text
+from coterie.yamltext import read_yaml, write_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +51,29 @@ def prepared_together(config: Mapping[str, Any]) -> SitesSource | None:
     options = parse(section).options
     assert isinstance(options, SitesSource)
     return options
+
+
+def read_columns(path: Path) -> SitesSource:
+    """What ``columns.yaml`` beside a site's file says of its table: the experiment's own words.
+
+    Raises
+    ------
+    CoterieError
+        It cannot be read, or a key or a value is wrong.
+    """
+    try:
+        tree = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CoterieError(f"{path}: cannot be read as text ({type(error).__name__}).") from error
+    options = prepared_together({"federation": {**tree, "source": AT_SITES}}) if isinstance(tree, Mapping) else None
+    if options is None:
+        raise CoterieError(f"{path} does not say preprocessing: federated and the target: copy it from the server.")
+    return options
+
+
+def write_columns(path: Path, options: SitesSource) -> None:
+    """Write what the experiment says of the sites' tables, defaults left out."""
+    write_text(path, write_yaml(options.model_dump(exclude_defaults=True)))
 
 
 @dataclass(frozen=True, eq=False)
