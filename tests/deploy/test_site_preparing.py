@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from comparing import check_equal, check_models
+from tabled import COLUMNS, EXPERIMENT, SITES, simulate, table
 
-import coterie
 from coterie.config import parse_config
 from coterie.deploy.own_table import OwnTable
 from coterie.deploy.roster import Roster
@@ -23,50 +22,10 @@ from coterie.deploy.siteside import answer
 from coterie.engines.wire import Packet, packed
 from coterie.errors import CoterieError
 
-SITES = ("east", "north", "west")
-COLUMNS: dict[str, Any] = {
-    "target": "state", "labels": ["healthy", "sick"], "split": "part", "missing": "mark", "categorical": ["ward"],
-    "preprocessing": "federated",
-}  # fmt: skip
-EXPERIMENT: dict[str, Any] = {
-    "name": "patients",
-    "model": {"name": "mlp", "hidden": [4]},
-    "training": {"epochs": 2, "batch_size": 64, "lr": 0.2},  # all rows at once, since each draws an order of its own
-    "algorithms": ["local", "fedavg"],
-    "rounds": 2,
-    "evaluate_every": 1,
-    "dtype": "float64",
-    "page": False,
-}
-
-
-def table(number: int, n: int = 30) -> pd.DataFrame:
-    """The rows of a site: gaps in numbers and categories, and categories that not every site has."""
-    generator = np.random.default_rng(number)
-    pressure = generator.normal(120 + 15 * number, 10, n).round(2).astype(str).astype(object)
-    pressure[3 + number :: 9] = "NA"
-    colour = generator.choice(["red", "green", ("blue", "black", "white")[number]], n).astype(object)
-    colour[::11] = ""
-    return pd.DataFrame(
-        {
-            "age": generator.integers(20, 80, n),
-            "pressure": pressure,
-            "colour": colour,
-            "ward": generator.integers(1, 3 + number, n),
-            "state": generator.choice(["healthy", "sick"], n),
-            "part": (["train"] * 4 + ["validation"] + ["test"]) * (n // 6),
-        }
-    )
-
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("simulated")
-    whole = pd.concat([table(number).assign(site=name) for number, name in enumerate(SITES)])
-    whole.to_csv(folder / "all.csv", index=False)
-    federation = {"source": "table", "path": str(folder / "all.csv"), "client": "site", **COLUMNS}
-    coterie.run({**EXPERIMENT, "federation": federation}, output=folder / "run")
-    return folder / "run"
+    return simulate(tmp_path_factory.mktemp("simulated"))
 
 
 class Couriers:
@@ -300,7 +259,7 @@ def test_other_columns_and_other_kinds_are_left_out(tmp_path: Path) -> None:
     experiment.federation(0)
     assert experiment.roster.agreed[0].left_out == {
         "north": "it has no column 'age', which most sites have",
-        "west": "the column 'age' holds categories there, but numbers at most sites: correct it there, or list it "
+        "west": "the column 'age' holds categories there, but numbers elsewhere: correct it there, or list it "
         "under federation.categorical",
     }
 

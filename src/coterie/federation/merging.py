@@ -63,7 +63,7 @@ def merged(summaries: Mapping[str, Summary], options: TableOptions) -> tuple[Sch
         for column in order:
             if (its := _kind_of(own[column])) not in (None, kinds[column]):
                 odd[name] = (
-                    f"the column {column!r} holds {_PLURAL[its]} there, but {_PLURAL[kinds[column]]} at most sites: "
+                    f"the column {column!r} holds {_PLURAL[its]} there, but {_PLURAL[kinds[column]]} elsewhere: "
                     "correct it there, or list it under federation.categorical"
                 )
                 break
