@@ -95,6 +95,7 @@ def test_the_run_is_that_of_the_simulation(simulated: Path, tmp_path: Path) -> N
     assert schema_of(tmp_path / "run") == schema_of(simulated)
     check_equal(tmp_path / "run", simulated)
     check_models(folder, simulated)
+    assert schema_of(folder / "west") == schema_of(simulated)  # beside its models
     assert couriers.prepared == list(SITES)
 
 
@@ -131,10 +132,18 @@ def test_a_site_that_refuses_is_named_and_trains_by_the_sums_of_the_others(tmp_p
 def test_what_a_policy_forbids_already_forbids_sums_too(policy: dict[str, Any], tmp_path: Path) -> None:
     folder = placed(tmp_path / "sites", west={"policy": policy})
     _, couriers = deployed(folder)
-    told = {"client": "west", "seeds": [0], "config": couriers.hello.tree()["hello"]["config"]}
-    reply = couriers.taken("west", packed({"prepare": told})).tree()
+    told = {"seeds": [0], "config": couriers.hello.tree()["hello"]["config"]}
+    reply = couriers.taken("west", packed({"client": "west", "prepare": told})).tree()
     assert reply["trouble"][0] == "refused"
     assert "summaries" not in reply
+
+
+def test_a_site_that_flower_simulates_is_found_by_its_name(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    _, couriers = deployed(folder)
+    told = {"client": "north", "prepare": {"seeds": [0], "config": couriers.hello.tree()["hello"]["config"]}}
+    reply = answer(packed(told), {"partition-id": 0}, {"sites-folder": str(folder)}).tree()
+    assert (reply["client"], set(reply["summaries"])) == ("north", {"0"})
 
 
 def test_rare_categories_stay_where_they_are(tmp_path: Path) -> None:

@@ -34,6 +34,15 @@ def test_of_two_sites_the_first_holds() -> None:
     assert odd["b"].startswith("the column 'x' holds numbers there, but categories elsewhere")
 
 
+def test_texts_that_are_hardly_categories_are_left_out_unless_listed() -> None:
+    names = [[f"name {number:03}" for number in range(101)], 0]
+    told = {"a": received({"x": TEXTS}, 10), "b": received({"x": names}, 200)}
+    found, odd = merged(told, options())
+    assert odd == {"b": "the column 'x' has 101 categories there: list it under federation.categorical"}
+    assert found.features[0].values == ["a", "b"]
+    assert merged(told, options(categorical=["x"]))[1] == {}
+
+
 def test_declared_columns_and_categories_hold_against_all_sites() -> None:
     told = {"a": {"x": [[], 0]}, "b": {"x": NUMBERS}, "c": {"x": NUMBERS}}
     found, odd = schema(told, categorical={"x": ["p", "q"]}, features=["x"])

@@ -52,7 +52,7 @@ def test_tables_that_sites_prepare_together_have_the_options_of_tables() -> None
         ({"preprocessing": "federated", "labels": ["a", "b"]}, "needs target"),
         ({"preprocessing": "federated", "target": "state"}, "needs the classes under labels"),
         ({**TOGETHER, "labels": None, "task": "regression", "classes": 2}, "needs the classes under labels"),
-        ({**TOGETHER, "group": "patient"}, "group is not known at real sites"),
+        ({**TOGETHER, "group": "patient"}, "group is for simulations"),
         ({**TOGETHER, "preprocessing": "client"}, "preprocessing"),
     ],
 )

@@ -65,9 +65,8 @@ def _asked(
     post: Post, terms: Terms, roster: Roster, config: Mapping[str, Any], names: Sequence[str]
 ) -> tuple[dict[str, Told], dict[str, str]]:
     """What sites have told, and why others have not."""
-    packets = {
-        name: packed({"prepare": {"client": name, "seeds": list(roster.seeds), "config": config}}) for name in names
-    }
+    wanted = {"seeds": list(roster.seeds), "config": config}
+    packets = {name: packed({"client": name, "prepare": wanted}) for name in names}
     told: dict[str, Told] = {}
     failed: dict[str, str] = {}
     for name, packet in post.exchange(packets, terms.deadline, "preprocessing"):

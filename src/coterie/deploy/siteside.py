@@ -32,6 +32,7 @@ from coterie.federation.schema import Schema
 from coterie.models import ModelSpec
 from coterie.privacy import Gate, Refused
 from coterie.runs import RunDirectory, save_models
+from coterie.runs.schemas import Schemas
 
 logger = logging.getLogger("coterie.site")
 
@@ -96,6 +97,8 @@ class LocalSite:
         if "hello" in tree:
             return packed({"client": self.site.client, "cards": self._cards(tree["hello"])})
         if "prepare" in tree:
+            if tree.get("client") != self.site.client:
+                raise Refused("the message is for another client")
             return packed({"client": self.site.client, "summaries": self._summaries(tree["prepare"])})
         return Outpost(self.site.client, self.site.state, self.build, self.gate, self.keep).answer(packet)
 
@@ -118,8 +121,6 @@ class LocalSite:
 
     def _summaries(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """What the policy lets the site tell of its table, by seed."""
-        if wanted["client"] != self.site.client:
-            raise Refused("the message is for another client")
         self.policy.check_preprocessing()
         options = prepared_together(wanted["config"])
         if options is None:
@@ -192,6 +193,8 @@ class LocalSite:
         facts = handed_over(federation, ModelSpec(config.model.name, config.model.options), predictor, federation.names)
         models = predictor.models.tensors
         folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
+        if order.schema is not None:  # without which nobody could use it
+            Schemas(_schema(order)).write(place.path, seed)
         logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from coterie.errors import CoterieError
+from coterie.federation.frames import MANY
 from coterie.federation.places import Origin
 from coterie.federation.preparing import Kind, Numbers, Summary, Values
 from coterie.federation.schema import Schema, plain
@@ -61,6 +62,10 @@ def merged(summaries: Mapping[str, Summary], options: TableOptions) -> tuple[Sch
     kinds = {column: _kind([own[column] for own in left.values()], column in options.categorical) for column in order}
     for name, own in left.items():
         for column in order:
+            count = len(part.values) if isinstance(part := own[column], Values) else 0
+            if count > MANY and column not in options.categorical:
+                odd[name] = f"the column {column!r} has {count} categories there: list it under federation.categorical"
+                break
             if (its := _kind_of(own[column])) not in (None, kinds[column]):
                 odd[name] = (
                     f"the column {column!r} holds {_PLURAL[its]} there, but {_PLURAL[kinds[column]]} elsewhere: "

@@ -14,6 +14,11 @@ from coterie.federation.table_options import TableOptions
 AT_SITES = "sites"
 """The name of this source."""
 
+KNOWN = frozenset(
+    ["target", "features", "categorical", "ignore", "task", "labels", "classes", "missing", "preprocessing", "split"]
+)
+"""Options of tables that mean at real sites what they mean in a simulation."""
+
 
 class SitesSource(TableOptions):
     """What the columns of the sites' tables are, where the sites prepare these together; else nothing."""
@@ -30,9 +35,7 @@ class SitesSource(TableOptions):
     @model_validator(mode="after")
     def _prepared_together(self) -> Self:
         if self.preprocessing is None:
-            fields = type(self).model_fields
-            said = [key for key in TableOptions.model_fields if getattr(self, key) != fields[key].default]
-            if said:
+            if said := [key for key in TableOptions.model_fields if self._said(key)]:
                 raise ValueError(
                     f"{said[0]} means nothing where sites follow a schema.yaml: remove it, or say preprocessing: "
                     "federated"
@@ -45,9 +48,13 @@ class SitesSource(TableOptions):
                 "preprocessing: federated needs the classes under labels (or their number under classes), since no "
                 "site knows those of the others; or task: regression"
             )
-        if said := [key for key in ("group", "time") if getattr(self, key) is not None]:
-            raise ValueError(f"{said[0]} is not known at real sites: let a column say the split of every row (split)")
+        if said := [key for key in TableOptions.model_fields if key not in KNOWN and self._said(key)]:
+            raise ValueError(f"{said[0]} is for simulations, and sites that prepare tables together know nothing of it")
         return self
+
+    def _said(self, key: str) -> bool:
+        """Whether an option is another than where nothing is said of it."""
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @property
     def regression(self) -> bool:
