@@ -312,3 +312,12 @@ def test_a_regression_with_files_of_its_own(tmp_path: Path) -> None:
     assert federation.train.n.tolist() == [22, 22, 22]
     assert federation.feature_shape == (6,)
     assert failures_of(tmp_path / "run") == {}
+
+
+def test_each_seed_has_a_schema_of_the_rows_that_it_trains_on(tmp_path: Path) -> None:
+    columns = {key: value for key, value in COLUMNS.items() if key != "split"} | {"ignore": ["part"]}
+    experiment, couriers = deployed(placed(tmp_path / "sites"), columns, seeds=[0, 1])
+    first, second = (experiment.federation(seed).source["schema"] for seed in (0, 1))
+    assert [feature["name"] for feature in first["features"]] == [feature["name"] for feature in second["features"]]
+    assert first["features"][0]["mean"] != second["features"][0]["mean"]
+    assert couriers.prepared == list(SITES)  # once for both
