@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 
 from coterie.cli import app
 from coterie.deploy.data import site_federation
+from coterie.deploy.own_table import write_columns
 from coterie.deploy.schema import write_schema
 from coterie.errors import CoterieError
+from coterie.federation.datasets.sites import SitesSource
 
 
 def coterie(*words: str | Path) -> Result:
@@ -128,3 +130,38 @@ def test_a_budget_that_allows_no_answer_differs(tmp_path: Path) -> None:
     policy = {"clip": 1.0, "noise": 2.0, "epsilon": 1.0}  # the first answer spends 4.38
     write_schema(site(tmp_path, {"table": "patients.csv"}, policy=policy).schema_path, PATIENTS)
     assert "policy.epsilon does not allow a single further answer" in coterie("check", tmp_path / "site.yaml").output
+
+
+TOGETHER = SitesSource(preprocessing="federated", target="state", labels=["healthy", "sick"], missing="mark")
+
+
+def test_it_is_listed_what_leaves_a_table_that_sites_prepare_together(tmp_path: Path) -> None:
+    made = patients_site(tmp_path)
+    write_columns(made.columns_path, TOGETHER)
+    result = coterie("check", made.path)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[:3] == [
+        "a: 30 train, 10 validation, 10 test examples",
+        "leaves before round 1: age: 30 numbers, their sum and sum of squares; 0 missing",
+        "leaves before round 1: sex: f, m; 0 missing",
+    ]
+    assert lines[-1] == "Ready."
+    report = json.loads(coterie("check", made.path, "--json").stdout)
+    assert report["leaves"]["sex"] == [["f", "m"], 0]
+
+
+def test_a_table_that_sites_cannot_prepare_together(tmp_path: Path) -> None:
+    made = patients_site(tmp_path, patients().assign(age=["old", *range(20, 69)]))
+    write_columns(made.columns_path, TOGETHER)
+    result = coterie("check", made.path)
+    assert result.exit_code == 2
+    assert "'old' in the column 'age', which holds numbers elsewhere" in result.output
+
+
+def test_nothing_leaves_where_the_policy_forbids_it(tmp_path: Path) -> None:
+    patients_site(tmp_path)
+    made = site(tmp_path, {"table": "patients.csv"}, policy={"preprocessing": False})
+    write_columns(made.columns_path, TOGETHER)
+    report = json.loads(coterie("check", made.path, "--json").stdout)
+    assert (report["leaves"], report["differences"]) == ({}, [])

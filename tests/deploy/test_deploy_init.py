@@ -19,6 +19,7 @@ from coterie.cli import app
 from coterie.config import Config, SitesConfig, parse_config
 from coterie.deploy.data import site_federation
 from coterie.deploy.demo import demo_config
+from coterie.deploy.own_table import read_columns
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile
 from coterie.deploy.writing import Plan, write_federation
@@ -270,3 +271,19 @@ def test_a_quorum_that_cannot_be_met(tmp_path: Path) -> None:
     wards = parse_config({**yaml.safe_load(SITES), "sites": {"names": ["a", "b", "c"], "quorum": 3}})
     with pytest.raises(CoterieError, match=r"^sites\.quorum is 3, but there are 2 sites: lower it\.$"):
         write_federation(tmp_path / "f", Plan(wards, ["a", "b"]))
+
+
+def test_sites_that_prepare_tables_together_are_told_what_their_columns_are(tmp_path: Path) -> None:
+    section = "{source: sites, preprocessing: federated, target: state, task: regression, missing: mean}"
+    (tmp_path / "trial.yaml").write_text(f"federation: {section}\nalgorithms: [local]\n")
+    result = coterie("init", tmp_path / "federation", "--config", tmp_path / "trial.yaml", "--sites", "a,b")
+    assert result.exit_code == 0, result.output
+    assert "schema" not in result.stderr
+    site = SiteFile.read(tmp_path / "federation" / "sites" / "b" / "site.yaml")
+    assert site.data.target == "state"
+    options = read_columns(site.columns_path)
+    assert (options.target, options.task, options.missing) == ("state", "regression", "mean")
+    (tmp_path / "schema.yaml").write_text("{classes: 2, shape: [3]}")
+    words = ["--sites", "a,b", "--schema", tmp_path / "schema.yaml"]
+    refused = coterie("init", tmp_path / "other", "--config", tmp_path / "trial.yaml", *words)
+    assert error_of(refused).startswith("--schema fixes beforehand what federation.preprocessing: federated computes")

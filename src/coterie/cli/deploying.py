@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -59,6 +59,7 @@ def init(
     """
     console = standard_output()
     with friendly(debug, data_dir):
+        from coterie.deploy.own_table import prepared_together
         from coterie.deploy.schema import Schema, read_schema
         from coterie.deploy.writing import Plan, write_federation
         from coterie.experiment import read_config
@@ -77,7 +78,7 @@ def init(
         wanted = (
             read_schema(schema) if schema is not None else Schema.of(federation) if federation is not None else None
         )
-        if wanted is None:
+        if wanted is None and prepared_together(settled.as_dict()) is None:
             hint = "; give one: --schema FILE" if settled.federation.source == AT_SITES else ""
             warnings.warn(f"No schema is written, so sites check less: {reason}{hint}", CoterieWarning, stacklevel=1)
         plan = Plan(settled, names, address, port, wanted, federation, data_dir)
@@ -97,8 +98,9 @@ def check(
 ) -> None:
     """Check a site's file and its data, at the site; nothing is sent.
 
-    The data are compared with the schema.yaml beside the file. Exit code 2 where something has to change: one sentence
-    for each difference.
+    The data are compared with the schema.yaml beside the file or, where sites prepare their tables together, with
+    columns.yaml; then it is listed what would leave the site before the first round. Exit code 2 where something has to
+    change: one sentence for each difference.
     """
     console = standard_output()
     with friendly(debug):
@@ -113,6 +115,10 @@ def check(
             if report.sizes:
                 counted = ", ".join(f"{size:,} {part}" for part, size in report.sizes.items())
                 console.print(f"{escape(report.client)}: {counted} examples", highlight=False)
+            for column, told in report.leaves.items():
+                console.print(
+                    f"leaves before round 1: {escape(column)}: {escape(_told(told))}", highlight=False, soft_wrap=True
+                )
             if not report.schema:
                 console.print("There is no schema.yaml beside it, so nothing was compared.", highlight=False)
             console.print(
@@ -171,6 +177,14 @@ def demo(
         console.print(
             f"Everything about this run is in {escape(str(result.directory))}", highlight=False, soft_wrap=True
         )
+
+
+def _told(told: list[Any]) -> str:
+    """What a site tells of a column, in words."""
+    *known, missing = told
+    if len(known) == 1:
+        return f"{', '.join(known[0]) or 'no category'}; {missing} missing"
+    return f"{known[0]} numbers, their sum and sum of squares; {missing} missing"
 
 
 def _names(sites: str | None, config: Config, federation: Federation | None, reason: str) -> list[str]:

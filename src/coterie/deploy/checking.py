@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coterie.deploy.data import divided, site_differences, sizes_of
+from coterie.deploy.own_table import OwnTable, read_columns
 from coterie.deploy.reading import read_data
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
@@ -28,13 +29,17 @@ class Report:
     differences : sequence of str
         What has to change, one sentence each.
     schema : bool
-        Whether there is a schema to compare with.
+        Whether there is a schema, or a list of columns, to compare with.
+    leaves : Mapping[str, list]
+        What leaves the site before the first round, by column, where sites prepare their tables together: of numbers
+        how many, their sum, the sum of squares and how many are missing; of a category its values and how many are.
     """
 
     client: str
     sizes: Mapping[str, int]
     differences: Sequence[str]
     schema: bool
+    leaves: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -53,19 +58,21 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
     found: list[str] = []
     sizes: Mapping[str, int] = {}
     schema = read_schema(site.schema_path) if site.schema_path.exists() else None
-    policy = None
+    together, policy = site.columns_path.exists(), None
+    leaves: Mapping[str, list[Any]] = {}
     try:
         policy = policy_of(site)
     except CoterieError as error:
         found.append(str(error))
     try:
-        data = read_data(site, seed=seed, schema=schema)
-        of_data = [] if schema is None else site_differences(site, schema, data)
-        found += of_data
-        if not of_data:
-            sizes = sizes_of(divided(site, data, seed=seed, schema=schema))
-            if policy is not None:
-                policy.check_examples(sizes["train"])
+        if together:
+            sizes, leaves = _of_own_table(site, policy, seed)
+        else:
+            data = read_data(site, seed=seed, schema=schema)
+            found += (of_data := [] if schema is None else site_differences(site, schema, data))
+            sizes = {} if of_data else sizes_of(divided(site, data, seed=seed, schema=schema))
+        if policy is not None and sizes:
+            policy.check_examples(sizes["train"])
     except CoterieError as error:
         found.append(str(error))
     if policy is not None:
@@ -75,7 +82,16 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
             found.append(f"The folder {folder} cannot be written ({reason}): change its owner, or name another one.")
     if site.log_file.is_dir():
         found.append(f"The log {site.log_file} is a folder: name a file.")
-    return Report(site.client, sizes, found, schema is not None)
+    return Report(site.client, sizes, found, schema is not None or together, leaves)
+
+
+def _of_own_table(site: SiteFile, policy: Policy | None, seed: int) -> tuple[Mapping[str, int], dict[str, list[Any]]]:
+    """Sizes, and what leaves the site of a table that all sites prepare together."""
+    table = OwnTable.read(site, read_columns(site.columns_path), seed=seed)
+    columns = table.columns  # each of them can be used
+    if policy is None or not policy.sends_preprocessing:
+        return table.sizes, {}
+    return table.sizes, columns.told(table.division.train[0], policy.smallest_group)
 
 
 def _of_account(policy: Policy, state: Path) -> list[str]:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.errors import CoterieError
 from coterie.federation import Federation
 from coterie.federation.federation import SPLITS, Split
 from coterie.federation.outline import outline
+from coterie.federation.preparation import Preparation
+from coterie.federation.preparing import size_of
+from coterie.federation.schema import Schema
 from coterie.runs.atomic import write_json
+from coterie.runs.schemas import Schemas
 
 FILE = "sites.json"
 """In the run directory."""
@@ -46,6 +51,25 @@ class Card(BaseModel):
         return self.shape, self.task, self.classes
 
 
+@dataclass(frozen=True)
+class Agreed:
+    """How the sites' tables become inputs, as they have agreed on with one seed.
+
+    Attributes
+    ----------
+    schema : Schema
+        Of all of them.
+    sent : Mapping[str, int]
+        Bytes of the sums that sites have sent for it.
+    left_out : Mapping[str, str]
+        Whose sums are not in it, and why.
+    """
+
+    schema: Schema
+    sent: Mapping[str, int]
+    left_out: Mapping[str, str]
+
+
 @dataclass
 class Roster:
     """The clients of a federation of real sites.
@@ -62,6 +86,8 @@ class Roster:
         A random name, under which the sites keep what belongs to this run.
     nodes, cards : dict
         By client: its node; by client and seed: what is known of its data.
+    agreed : dict
+        By seed, what sites that prepare their tables together have agreed on.
     """
 
     names: tuple[str, ...]
@@ -70,6 +96,7 @@ class Roster:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     nodes: dict[str, int] = field(default_factory=dict)
     cards: dict[str, dict[int, Card]] = field(default_factory=dict)
+    agreed: dict[int, Agreed] = field(default_factory=dict)
 
     def meet(self, node: int, tree: Mapping[str, Any]) -> str:
         """Take in what a node says of itself; the name of its client.
@@ -121,15 +148,35 @@ class Roster:
         n: dict[Split, list[int]] = {
             split: [0 if card is None else getattr(card, split) for card in cards] for split in SPLITS
         }
-        source = {"source": "sites", "seed": seed}
-        return outline(self.names, n, feature_shape=shape, task=known.task, classes=classes, source=source)
+        source: dict[str, Any] = {"source": "sites", "seed": seed}
+        agreed = self.agreed.get(seed)
+        if agreed is None:
+            return outline(self.names, n, feature_shape=shape, task=known.task, classes=classes, source=source)
+        schema = agreed.schema
+        source["schema"] = schema.as_dict()
+        whole = outline(
+            self.names, n, feature_shape=schema.input_shape, task=schema.task, classes=schema.classes, source=source
+        )
+        return replace(whole, preparation=self._preparation(agreed, size_of(source["schema"])))
+
+    def _preparation(self, agreed: Agreed, size: int) -> Preparation:
+        """What sites have sent; the schema goes to all that have ever been there."""
+        up = [agreed.sent.get(name, 0) for name in self.names]
+        down = [size if name in self.cards else 0 for name in self.names]
+        return Preparation(np.array(up, dtype=np.int64), np.array(down, dtype=np.int64))
 
     def save(self, directory: Path) -> None:
         """Write it into a run directory."""
         cards = {
             name: {str(seed): card.model_dump() for seed, card in cards.items()} for name, cards in self.cards.items()
         }
-        write_json(directory / FILE, {"run": self.run, "nodes": self.nodes, "cards": cards})
+        content: dict[str, Any] = {"run": self.run, "nodes": self.nodes, "cards": cards}
+        if self.agreed:
+            content["prepared"] = {
+                str(seed): {"sent": dict(agreed.sent), "left_out": dict(agreed.left_out)}
+                for seed, agreed in self.agreed.items()
+            }
+        write_json(directory / FILE, content)
 
     def load(self, directory: Path) -> None:
         """Take up that of a run directory; ``CoterieError`` where it is damaged."""
@@ -140,6 +187,11 @@ class Roster:
             self.cards = {
                 name: {int(seed): Card.model_validate(card) for seed, card in cards.items()}
                 for name, cards in content["cards"].items()
+            }
+            self.agreed = {
+                int(seed): Agreed(schema, {name: int(size) for name, size in told["sent"].items()}, told["left_out"])
+                for seed, told in content.get("prepared", {}).items()
+                if (schema := Schemas.read(directory, int(seed)).shared) is not None
             }
         except (OSError, ValueError, LookupError, TypeError, AttributeError, ValidationError) as error:
             raise CoterieError(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from coterie.config import Config, SitesConfig, parse_config
+from coterie.deploy.own_table import prepared_together
+from coterie.deploy.preparing import prepare
 from coterie.deploy.roster import Roster
 from coterie.engines import Engine
 from coterie.engines.remote import Post, RemoteEngine, Terms
@@ -63,6 +65,7 @@ class Deployed(Experiment):
         self.sites: SitesConfig = config.sites
         # as it was written, since how a site executes is its own affair; where the server tracks is the server's
         self.told = config.model_copy(update={"tracking": None}).as_dict()
+        self.columns = prepared_together(self.told)  # of tables that the sites prepare together
         settled = {"engine": "flower", "device": "cpu", "save_models": False, "checkpoint_every": 1, "processes": 1}
         super().__init__(config.model_copy(update=settled))
         self.roster = Roster(tuple(self.sites.names), tuple(config.seeds), bind)
@@ -84,6 +87,8 @@ class Deployed(Experiment):
                 f"and the first round waits for {start} sites (sites.start, by default all): start them, or begin with "
                 "fewer"
             )
+        if self.columns is not None and not self.roster.agreed:
+            self.roster.agreed = prepare(self.post, self.terms, self.roster, self.columns, self.told)
         return self.roster.federation(seed), None
 
     def _check_engine(self) -> None:
@@ -98,9 +103,11 @@ class Deployed(Experiment):
         )  # fmt: skip
 
     def write_config(self, directory: RunDirectory) -> None:
-        """Store the configuration, and who the sites are."""
-        super().write_config(directory)
+        """Store who the sites are, what they have agreed on, and, last of all, the configuration."""
+        for seed, agreed in self.roster.agreed.items():
+            directory.write_schema(seed, {"schema": agreed.schema.as_dict()})
         self.roster.save(directory.path)
+        super().write_config(directory)
 
     def run_or_resume(self, output: Path, console: Console | None) -> Result:
         """Run into a new directory, or go on with what is in it.

@@ -76,6 +76,11 @@ class SiteFile(BaseModel):
         """Where the schema of the federation lies, if there is one."""
         return self.folder / "schema.yaml"
 
+    @property
+    def columns_path(self) -> Path:
+        """Where it lies what the columns of every site's table are, if the sites prepare these together."""
+        return self.folder / "columns.yaml"
+
     @classmethod
     def read(cls, path: Path | str) -> SiteFile:
         """Read and validate the file; relative paths in it start from its folder.

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from coterie.config import Config, parse_config
 from coterie.contract import Predictor
 from coterie.deploy.data import site_federation
+from coterie.deploy.own_table import OwnTable, prepared_together
 from coterie.deploy.roster import Card
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
@@ -25,9 +27,12 @@ from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import plan
 from coterie.experiment.setting import check_model, engine_settings, resolve_device, slow_precision
 from coterie.federation import Federation
+from coterie.federation.datasets.sites import SitesSource
+from coterie.federation.schema import Schema
 from coterie.models import ModelSpec
 from coterie.privacy import Gate, Refused
 from coterie.runs import RunDirectory, save_models
+from coterie.runs.schemas import Schemas
 
 logger = logging.getLogger("coterie.site")
 
@@ -91,19 +96,46 @@ class LocalSite:
         """What goes back."""
         if "hello" in tree:
             return packed({"client": self.site.client, "cards": self._cards(tree["hello"])})
+        if "prepare" in tree:
+            if tree.get("client") != self.site.client:
+                raise Refused("the message is for another client")
+            return packed({"client": self.site.client, "summaries": self._summaries(tree["prepare"])})
         return Outpost(self.site.client, self.site.state, self.build, self.gate, self.keep).answer(packet)
 
     def _cards(self, hello: Mapping[str, Any]) -> dict[str, Any]:
         self._check_model(hello["config"])
-        cards = {}
+        options, cards = prepared_together(hello["config"]), {}
         for seed in hello["seeds"]:
-            federation = self.federation(_drawn(hello["config"], int(seed)))
-            self.policy.check_examples(int(federation.train.n[0]))
-            cards[str(int(seed))] = Card.of(federation).model_dump()
+            drawn = _drawn(hello["config"], int(seed))
+            card = Card.of(self.federation(drawn)) if options is None else self._card(options, drawn)
+            self.policy.check_examples(card.train)
+            cards[str(int(seed))] = card.model_dump()
         return cards
 
-    def federation(self, seed: int) -> Federation:
-        """The site's own data, divided by a seed."""
+    def _card(self, options: SitesSource, seed: int) -> Card:
+        """What is known of a table before the sites have agreed on its inputs."""
+        sizes = OwnTable.read(self.site, options, seed=seed).sizes
+        if options.regression:
+            return Card(**sizes, shape=[], task="regression", classes=len(options.targets))
+        return Card(**sizes, shape=[], task="classification", classes=options.classes or len(options.labels or ()))
+
+    def _summaries(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """What the policy lets the site tell of its table, by seed."""
+        self.policy.check_preprocessing()
+        options = prepared_together(wanted["config"])
+        if options is None:
+            raise Malformed("a message asks for sums that its configuration does not")
+        told = {}
+        for seed in wanted["seeds"]:
+            table = OwnTable.read(self.site, options, seed=_drawn(wanted["config"], int(seed)))
+            told[str(int(seed))] = table.told(self.policy)
+        return told
+
+    def federation(self, seed: int, order: Order | None = None) -> Federation:
+        """The site's own data, divided by a seed; an order may say how its table becomes inputs."""
+        options = None if order is None else prepared_together(order.config)
+        if options is not None and order is not None:
+            return OwnTable.read(self.site, options, seed=seed).federation(_schema(order))
         return site_federation(self.site, seed=seed, schema=self.schema)
 
     def build(self, order: Order) -> Sites:
@@ -122,7 +154,7 @@ class LocalSite:
             raise Malformed("a message names a method that its configuration has not")
         settings = replace(engine_settings(config, job), chunk=None, workers=None, client_memory=None)
         settings = replace(settings, threads=self.site.threads)
-        federation = self.federation(_drawn(order.config, job.seed))
+        federation = self.federation(_drawn(order.config, job.seed), order)
         model = ModelSpec(config.model.name, config.model.options)
         check_model(model, federation)
         if slow := slow_precision(config):
@@ -159,11 +191,21 @@ class LocalSite:
         algorithm, variant, seed = order.job
         place = RunDirectory(self.site.state.parent)
         config = self._config(order)
-        federation = self.federation(_drawn(order.config, seed))
+        federation = self.federation(_drawn(order.config, seed), order)
         facts = handed_over(federation, ModelSpec(config.model.name, config.model.options), predictor, federation.names)
         models = predictor.models.tensors
         folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
+        if order.schema is not None:  # without which nobody could use it
+            Schemas(_schema(order)).write(place.path, seed)
         logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
+
+
+def _schema(order: Order) -> Schema:
+    """What the sites have agreed on; raises ``Malformed``."""
+    try:
+        return Schema.model_validate(order.schema)
+    except ValidationError as error:
+        raise Malformed("a message does not say what the sites have agreed on") from error
 
 
 def _drawn(config: Mapping[str, Any], seed: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from coterie.config import Config, SitesConfig
 from coterie.deploy import templates
 from coterie.deploy.certificates import LOOPBACK, Pair, server_identity, site_identity, write_private
+from coterie.deploy.own_table import prepared_together, write_columns
 from coterie.deploy.schema import write_schema
 from coterie.errors import CoterieError
 from coterie.federation import Federation
@@ -70,6 +71,10 @@ class Plan:
             raise CoterieError(f"sites.quorum is {asked}, but there are {len(self.sites)} sites: lower it.")
         if not re.fullmatch(r"[A-Za-z0-9.:-]+", self.address):
             raise CoterieError(f"--address: {self.address!r} is no host name or IP address.")
+        if self.schema is not None and prepared_together(self.config.as_dict()) is not None:
+            raise CoterieError(
+                "--schema fixes beforehand what federation.preprocessing: federated computes: leave out one of them."
+            )
         if not 1 <= self.port <= 65534:
             raise CoterieError(f"--port: {self.port} is no port that can be used.")
 
@@ -150,10 +155,13 @@ def _write_site(folder: Path, plan: Plan, name: str, position: int, authority: P
     (folder / "ca.crt").write_bytes(authority.public)
     if plan.schema is not None:
         write_schema(folder / "schema.yaml", plan.schema)
+    if (columns := prepared_together(plan.config.as_dict())) is not None:
+        write_columns(folder / "columns.yaml", columns)
     port = plan.inner_port + 1 + position if plan.address in LOOPBACK else SITE_PORT
     data = _source_of(plan, name)
     if data is None:
-        target = next(iter(plan.schema.targets if plan.schema is not None else ()), "sick")
+        known = columns.targets if columns is not None else () if plan.schema is None else plan.schema.targets
+        target = next(iter(known), "sick")
         about, section = "Adapt it.", _fill(_text("site-data.yaml"), {"target": target}).strip()
     else:
         about, section = "This is a client of the experiment's own source.", write_yaml({"data": data}).strip()

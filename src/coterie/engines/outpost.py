@@ -58,6 +58,8 @@ class Order:
         The best round so far.
     last : bool
         Whether the run is over.
+    schema : mapping, optional
+        How the columns of a table become inputs, where the sites have agreed on that before the first round.
     """
 
     run: str
@@ -73,6 +75,7 @@ class Order:
     call: Mapping[str, Any] | None = None
     best: int | None = None
     last: bool = False
+    schema: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Order:

@@ -120,7 +120,7 @@ class RemoteEngine(Engine):
     ) -> None:
         super().__init__(federation, algorithm, model, replace(settings, device="cpu", keep_models=False))
         self.post, self.terms, self._known = post, terms, known
-        self._order = Order(run, job, config, "", 0, self.K, "", 0)
+        self._order = Order(run, job, config, "", 0, self.K, "", 0, schema=federation.source.get("schema"))
         self._token, self._number = secrets.token_hex(4), 0
         self._forms = Forms(self.stack.layout, getattr(torch, self.settings.dtype))
         self._bases: list[str | None] = [None] * self.K
@@ -258,6 +258,7 @@ class RemoteEngine(Engine):
                 best=self.chosen.round, **orders.get(client, {}),
             )  # fmt: skip
             packets[self.names[client]] = packed(order.content())
+        self._book_schema(sorted({*orders, *evaluations}))
         mail = Mail()
         wanted = {key for order in orders.values() for key in order}
         what = "" if "call" in wanted else ", the end" if "last" in wanted else ", evaluation"
@@ -276,6 +277,14 @@ class RemoteEngine(Engine):
         for client, reason in mail.failed.items() if what else ():  # those of a round are in its report
             logger.warning("%s: nothing from %s: %s", title, self.names[client], reason)
         return mail
+
+    def _book_schema(self, clients: Sequence[int]) -> None:
+        """The schema travels with every question, like the configuration, and counts once: late sites get it late."""
+        if (preparation := self.federation.preparation) is not None:
+            due = np.zeros(self.K, dtype=np.int64)
+            booked = self.ledger.bytes.get(("prepare", "down", "summary"), due)
+            due[clients] = (preparation.bytes_down - booked)[clients]
+            self.ledger.book_each("prepare", "down", "summary", due)
 
     def _read(self, client: int, packet: Packet, mail: Mail, *, asked: bool) -> None:
         """Take in what a site has sent; raises ``CoterieError`` where that is not an answer to this exchange."""

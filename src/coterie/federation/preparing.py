@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -93,6 +94,23 @@ def features_of(summary: Summary, missing: Missing) -> list[Feature]:
         else:
             found.append(Feature(kind="category", values=list(part.values), **common))
     return found
+
+
+def without_few(columns: Mapping[str, Cells], summary: Summary, least: int) -> Summary:
+    """A summary of these rows that tells of no category and of no sum that fewer than ``least`` of them have part in.
+
+    What is withheld does not count as missing.
+    """
+    if least <= 1:
+        return summary
+    kept: dict[str, Numbers | Values] = {}
+    for name, part in summary.items():
+        if isinstance(part, Numbers):
+            kept[name] = part if part.count >= least else Numbers(0, 0.0, 0.0, part.missing)
+        else:
+            often = Counter(columns[name].values.tolist())
+            kept[name] = Values(tuple(value for value in part.values if often[value] >= least), part.missing)
+    return kept
 
 
 def without_statistics(summary: Summary) -> dict[str, Any]:

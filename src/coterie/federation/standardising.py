@@ -27,6 +27,7 @@ from coterie.federation.preparing import (
     features_of,
     size_of,
     summary_of,
+    without_few,
     without_statistics,
 )
 from coterie.federation.schema import Feature, Schema
@@ -88,7 +89,7 @@ class Columns:
         if fitted is not None:
             schema = self._like(fitted)
         else:
-            schema = self._agreed([summaries[m] for m in members], [targets[m] for m in members])
+            schema = self.agreed([summaries[m] for m in members], [targets[m] for m in members])
         self._warn_of_unseen(schema, division, names)
         own = [self._own(schema, summary) for summary in summaries] if self.preprocessing == "client" else []
         exchanged = fitted is None and self.preprocessing != "none"
@@ -102,8 +103,26 @@ class Columns:
         inputs = torch.from_numpy(encode_cells(self.cells, schema.features or []))
         return Prepared(inputs, {"schema": schema.as_dict()}, preparation, schema.target_normal)
 
-    def _agreed(self, summaries: Sequence[Summary], targets: Sequence[Summary]) -> Schema:
-        """The schema of all clients together."""
+    def told(self, rows: NDArray[np.int64], least: int = 1) -> dict[str, Any]:
+        """What a client sends of its training rows ``(n,)`` under ``preprocessing: federated``, as plain data.
+
+        Values of a category that fewer than ``least`` of the rows have, and sums of fewer numbers, are withheld.
+        """
+        cells = {name: column.take(rows) for name, column in self.cells.items()}
+        targets = {name: column.take(rows) for name, column in self.numbers.items()}
+        features = without_few(cells, self._undeclared(summary_of(cells, self.kinds)), least)
+        return as_sent({**features, **without_few(targets, self._summary_of_targets(rows), least)})
+
+    def agreed(self, summaries: Sequence[Summary], targets: Sequence[Summary]) -> Schema:
+        """The schema of all clients together, from what each says; the table itself is not looked at.
+
+        Args:
+            summaries: of the features, by client.
+            targets: of the targets that are standardised.
+
+        Raises:
+            CoterieError: a column of categories has no value at any client.
+        """
         if self.preprocessing == "none":
             return self._schema(self._as_declared())
         whole = self._with_declared(combined(summaries))

@@ -66,6 +66,35 @@ def examples_of(
     Raises:
         CoterieError: a column that is not there or is not what it should be; the message names it and the row.
     """
+    columns, targets = columns_of(table, options, where=where, besides=besides)
+    task: Task = "regression" if columns.classes is None else "classification"
+    split, group = options.split, options.group
+    return Examples(
+        name,
+        torch.zeros(len(table), 0),
+        torch.from_numpy(targets),
+        classes=len(columns.labels) if task == "classification" else len(options.targets),
+        task=task,
+        groups={"client": clients},
+        sides=None if split is None else Official(read_parts(full_texts(table, split, "split", where).tolist(), where)),
+        blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
+        order=None if options.time is None else times(table, options.time, where).tolist(),
+        prepare=columns.prepared,
+        weights=None if options.weights is None else read_weights(table, options.weights, where),
+    )
+
+
+def columns_of(
+    table: pd.DataFrame, options: TableOptions, *, where: Origin, besides: Sequence[str] = ()
+) -> tuple[Columns, NDArray[Any]]:
+    """The columns of a table, and its targets: classes ``(N,)``, or numbers ``(N, t)`` of a regression.
+
+    Args:
+        table, options, where, besides: as for `examples_of`.
+
+    Raises:
+        CoterieError: as `examples_of`.
+    """
     for key, column in _named(options):
         require(table, column, key, where)
     roles = {*besides, *options.targets, options.weights, options.split, options.group, options.time}
@@ -78,7 +107,6 @@ def examples_of(
         raise CoterieError(f"federation.features lists {clash[0]!r}, which {role}: leave it out.")
     kinds, cells = _columns(table, features, options, where)
     task, labels, targets = _targets(table, options, where)
-    split, group = options.split, options.group
     scaled = task == "regression" and options.scaled
     if options.standardise_targets is True and not scaled:
         raise CoterieError(
@@ -98,19 +126,7 @@ def examples_of(
         preprocessing=options.preprocessing,
         where=where,
     )
-    return Examples(
-        name,
-        torch.zeros(len(table), 0),
-        torch.from_numpy(targets),
-        classes=len(labels) if task == "classification" else len(options.targets),
-        task=task,
-        groups={"client": clients},
-        sides=None if split is None else Official(read_parts(full_texts(table, split, "split", where).tolist(), where)),
-        blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
-        order=None if options.time is None else times(table, options.time, where).tolist(),
-        prepare=columns.prepared,
-        weights=None if options.weights is None else read_weights(table, options.weights, where),
-    )
+    return columns, targets
 
 
 def require(table: pd.DataFrame, column: str, key: str, where: Origin) -> None:

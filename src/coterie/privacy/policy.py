@@ -62,6 +62,11 @@ class Policy(BaseModel):
         Whether single numbers may leave, such as a loss or a number of steps. The number of examples always does.
     evaluation : bool
         Whether the loss and accuracy of the site's model may leave; by default only where there is no ``noise``.
+    preprocessing : bool
+        Whether sums over the columns of a table, and the values of its categories, may leave before the first round;
+        by default only where ``summaries`` may, ``payloads`` lists nothing and there is no ``noise``.
+    smallest_group : int
+        Training rows that must have a category, or numbers in a column, before the one or the sum of the other leaves.
     largest_megabytes : float
         The largest answer, in 10^6 bytes.
     smallest_examples : int
@@ -84,6 +89,8 @@ class Policy(BaseModel):
     summaries: bool = True
     numbers: bool = True
     evaluation: bool | None = None
+    preprocessing: bool | None = None
+    smallest_group: Annotated[int, Field(ge=1)] = 1
     largest_megabytes: Annotated[float, Field(gt=0)] = 1000.0
     smallest_examples: Annotated[int, Field(ge=1)] = 1
     clip: Annotated[float, Field(gt=0, le=1e30)] | None = None
@@ -103,6 +110,13 @@ class Policy(BaseModel):
     def sends_evaluation(self) -> bool:
         """Whether loss and accuracy may leave."""
         return self.noise is None if self.evaluation is None else self.evaluation
+
+    @property
+    def sends_preprocessing(self) -> bool:
+        """Whether sums over columns and the values of categories may leave."""
+        if self.preprocessing is not None:
+            return self.preprocessing
+        return self.summaries and self.noise is None and ANY in self.payloads
 
     @property
     def std(self) -> float:
@@ -138,6 +152,11 @@ class Policy(BaseModel):
         """Refuse to take part with fewer training examples than ``smallest_examples``; the sentence tells no number."""
         if examples < self.smallest_examples:
             raise Refused("policy.smallest_examples does not allow a site with so few training examples to take part")
+
+    def check_preprocessing(self) -> None:
+        """Refuse to tell sums over columns and the values of categories."""
+        if not self.sends_preprocessing:
+            raise Refused("policy.preprocessing does not allow sums over columns and values of categories to leave")
 
     def check_answer(self, values: Mapping[str, Value], peers: Mapping[str, Tensor], algorithm: Algorithm) -> None:
         """Refuse an answer that may not leave.
