@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from coterie.errors import CoterieError
 from coterie.federation.datasets.registry import register_source
@@ -52,6 +52,13 @@ class SitesSource(TableOptions):
         if said := [key for key in TableOptions.model_fields if key not in KNOWN and self._said(key)]:
             raise ValueError(f"{said[0]} is for simulations, and sites that prepare tables together know nothing of it")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_idle(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Nothing of tables where nothing is said of them."""
+        tree: dict[str, Any] = dump(self)
+        idle = TableOptions.model_fields if self.preprocessing is None else ()
+        return {key: value for key, value in tree.items() if key not in idle}
 
     def _said(self, key: str) -> bool:
         """Whether an option is another than where nothing is said of it."""
