@@ -123,6 +123,16 @@ def test_a_regression(tmp_path: Path) -> None:
     assert sorted(everything(federation)[1].flatten().tolist()) == pytest.approx(np.linspace(0, 1, 50).tolist())
 
 
+def test_targets_are_standardised_by_the_constants_of_the_schema(tmp_path: Path) -> None:
+    table = patients()[["age"]].assign(cost=np.linspace(1e6, 3e6, 50))
+    age = Feature(name="age", mean=50.0, std=10.0)
+    schema = Schema(task="regression", classes=1, target="cost", features=[age], target_mean=[2e6], target_std=[5e5])
+    federation = site_federation(patients_site(tmp_path, table), seed=0, schema=schema)
+    learnt = everything(federation)[1].flatten()
+    assert sorted(learnt.tolist()) == pytest.approx(np.linspace(-2, 2, 50).tolist(), abs=1e-6)
+    assert float(federation.train.targets.max()) > 1e6
+
+
 def test_arrays(tmp_path: Path) -> None:
     x, y = np.arange(60, dtype=np.uint8).reshape(30, 1, 1, 2), np.arange(30) % 3
     np.savez(tmp_path / "a.npz", inputs=x, y=y)

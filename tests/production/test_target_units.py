@@ -13,6 +13,7 @@ import torch
 from sklearn.metrics import mean_absolute_error, mean_squared_error
 
 import coterie
+from coterie.errors import CoterieError
 from coterie.federation import build_federation
 
 
@@ -67,3 +68,14 @@ def test_a_site_that_joins_is_answered_in_the_unit_of_its_data(costs: Any, tmp_p
     row = next(row for row in adapted.rows if row["algorithm"] == "fedavg")
     assert row["metric"] == "mae"
     assert all(1e4 < value < 3e5 for value in row["curve"])
+
+
+def test_newcomers_whose_targets_are_of_another_kind_are_refused(costs: Any, tmp_path: Path) -> None:
+    result, _, federation = costs
+    for name in federation.names:
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((9, 2), dtype=np.float32), y=np.arange(9.0))
+    newcomers = {"federation": {"source": "npz", "path": str(tmp_path)}}
+    with pytest.raises(
+        CoterieError, match="The targets of the members were standardised, unlike those of the newcomers"
+    ):
+        coterie.adapt(result.directory, newcomers, output=tmp_path / "out")

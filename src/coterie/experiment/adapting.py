@@ -170,8 +170,24 @@ class _Arriving:
                 found, self._schema = self._site.federation(seed)
             else:
                 found = self._elsewhere(seed) if self._from_elsewhere else self._held_out(seed)
+            self._check_targets(found, seed)
             self._last = (seed, found)
         return self._last[1]
+
+    def _check_targets(self, found: Federation, seed: int) -> None:
+        """Models answer in the units that their members' targets were brought to, so newcomers need the same."""
+        schemas = Schemas.read(self._directory.path, seed)
+        member = schemas.shared or next(iter(schemas.own.values()), None)
+        members, newcomers = (
+            None if normal is None else (normal.mean.tolist(), normal.std.tolist())
+            for normal in (None if member is None else member.target_normal, found.train.target_normal)
+        )
+        if members != newcomers:
+            said = "were" if newcomers is None else "were not"
+            raise CoterieError(
+                f"The targets of the members {said} standardised, unlike those of the newcomers: give data of the "
+                "members' source, with the same federation.standardise_targets."
+            )
 
     def note(self, folder: Path, seed: int) -> None:
         """Write beside the models how the columns of a new site's table became inputs."""
