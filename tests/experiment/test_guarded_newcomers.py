@@ -12,6 +12,8 @@ import pytest
 import coterie
 from coterie.evaluation import Evidence, judge
 from coterie.evaluation.guard import judge_newcomers
+from coterie.reports import open_run
+from coterie.reports.page import page
 from coterie.runs import RunDirectory, load_losses
 
 CONFIG: dict[str, Any] = {
@@ -49,6 +51,9 @@ def test_each_newcomer_has_the_curve_and_the_model_that_it_keeps(ran: coterie.Re
         assert stored[0] == stored[1]
     cost = {system: table(folder, system).loc["bytes_down:model"].to_numpy() for system in ("fedavg", "fedavg-guard")}
     assert np.array_equal(*cost.values()), "LOCAL receives nothing"
+    count = sum(source == "local" for source in sources.values())
+    sentence = f"Newcomers keep the model that they trained alone: fedavg + guard {count} of 2 times."
+    assert sentence in page(open_run(ran.directory))
     labels = [(row["label"], row["labelled"]) for row in ran.newcomers]
     assert labels == [("local", True), ("fedavg", True), ("fedavg", False), ("fedavg + guard", True)]
 

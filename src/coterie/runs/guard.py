@@ -51,8 +51,8 @@ def load_guard(run: RunDirectory) -> pd.DataFrame:
         raise CoterieError(f"{run.guard} is damaged ({str(error).splitlines()[0]}).") from error
 
 
-def guard_sentences(decisions: pd.DataFrame, label: Callable[[System], str]) -> list[str]:
-    """How often clients keep the model that they trained alone: one sentence for all systems, none without any."""
+def guard_sentences(decisions: pd.DataFrame, label: Callable[[System], str], who: str = "Clients") -> list[str]:
+    """How often they keep the model that they trained alone: one sentence for all systems, none without any."""
     counts = []
     for (algorithm, variant), rows in decisions.groupby(["algorithm", "variant"], sort=False):
         alone = int((rows["keeps"] == "local").sum())
@@ -61,4 +61,4 @@ def guard_sentences(decisions: pd.DataFrame, label: Callable[[System], str]) -> 
         return []
     seeds = decisions["seed"].nunique()
     over = f", over {seeds} seeds" if seeds > 1 else ""
-    return [f"Clients keep the model that they trained alone{over}: {', '.join(counts)}."]
+    return [f"{who} keep the model that they trained alone{over}: {', '.join(counts)}."]

@@ -16,7 +16,7 @@ from coterie.errors import CoterieError
 from coterie.reports.opened import OpenedRun
 from coterie.reports.page.content import DETAILED_CLIENTS, content, summary_rows
 from coterie.reports.page.summary import newcomers_of, summary_caption, summary_cells, summary_heads, verdict
-from coterie.runs import NewcomersDirectory, guard_sentences, load_guard
+from coterie.runs import NewcomersDirectory, RunDirectory, guard_sentences, load_guard
 from coterie.runs.atomic import write_text
 
 PARTS = "coterie.reports.page.parts"
@@ -35,7 +35,7 @@ def page(run: OpenedRun) -> str:
     return template.render(
         about=run.about,
         facts=_facts(run, data),
-        verdict=[*verdict(rows), *_guard(run)],
+        verdict=[*verdict(rows), *_guard(run, run.directory, "Clients")],
         missing=run.missing,
         sections=_sections(show, data, newcomers := newcomers_of(_newcomers(run))),
         rows=summary_cells(rows),
@@ -46,6 +46,7 @@ def page(run: OpenedRun) -> str:
         show=show,
         data_note=_data_note(run),
         newcomers=newcomers,
+        kept=_guard(run, RunDirectory(run.directory.newcomers), "Newcomers"),
         failures=data["failures"],
         config=_text(run.directory.config),
         environment=_text(run.directory.environment),
@@ -107,9 +108,9 @@ def _data_note(run: OpenedRun) -> str:
     return "Training data as divided with the first seed; other seeds may divide them differently."
 
 
-def _guard(run: OpenedRun) -> list[str]:
+def _guard(run: OpenedRun, decided: RunDirectory, who: str) -> list[str]:
     with suppress(CoterieError):
-        return guard_sentences(load_guard(run.directory), run.about.label)
+        return guard_sentences(load_guard(decided), run.about.label, who)
     return []
 
 
