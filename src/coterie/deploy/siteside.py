@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from coterie.config import Config, parse_config
 from coterie.contract import Predictor
@@ -17,6 +18,7 @@ from coterie.deploy.data import site_federation
 from coterie.deploy.roster import Card
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
+from coterie.deploy.witness import Witness
 from coterie.engines.outpost import Order, Outpost
 from coterie.engines.sites import Sites, stack_for
 from coterie.engines.wire import Malformed, Packet, packed
@@ -25,6 +27,7 @@ from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import plan
 from coterie.experiment.setting import check_model, engine_settings, resolve_device
 from coterie.federation import Federation
+from coterie.federation.folds import Fold
 from coterie.models import ModelSpec
 from coterie.privacy import Gate, Refused
 from coterie.runs import RunDirectory, save_models
@@ -91,20 +94,22 @@ class LocalSite:
         """What goes back."""
         if "hello" in tree:
             return packed({"client": self.site.client, "cards": self._cards(tree["hello"])})
+        if "evidence" in tree or "verdict" in tree:
+            return packed(Witness(self.site, self.build, self.gate, self.keep).answer(tree))
         return Outpost(self.site.client, self.site.state, self.build, self.gate, self.keep).answer(packet)
 
     def _cards(self, hello: Mapping[str, Any]) -> dict[str, Any]:
         self._check_model(hello["config"])
         cards = {}
         for seed in hello["seeds"]:
-            federation = self.federation(_drawn(hello["config"], int(seed)))
+            federation = self.federation(hello["config"], int(seed))
             self.policy.check_examples(int(federation.train.n[0]))
             cards[str(int(seed))] = Card.of(federation).model_dump()
         return cards
 
-    def federation(self, seed: int) -> Federation:
-        """The site's own data, divided by a seed."""
-        return site_federation(self.site, seed=seed, schema=self.schema)
+    def federation(self, config: Mapping[str, Any], seed: int) -> Federation:
+        """The site's own data, divided as a run of this configuration with this seed wants it."""
+        return site_federation(self.site, seed=_drawn(config, seed), schema=self.schema, fold=_fold(config))
 
     def build(self, order: Order) -> Sites:
         """Data, method and model of an order, ready to compute.
@@ -122,7 +127,7 @@ class LocalSite:
             raise Malformed("a message names a method that its configuration has not")
         settings = replace(engine_settings(config, job), chunk=None, workers=None, client_memory=None)
         settings = replace(settings, threads=self.site.threads)
-        federation = self.federation(_drawn(order.config, job.seed))
+        federation = self.federation(order.config, job.seed)
         model = ModelSpec(config.model.name, config.model.options)
         check_model(model, federation)
         number = torch.tensor([order.number])
@@ -153,15 +158,27 @@ class LocalSite:
             self.policy.check_model(name)
 
     def keep(self, order: Order, round: int, predictor: Predictor) -> None:
-        """Put the site's own model where others find it: ``models/`` beside the state."""
+        """Put the site's own model where others find it, ``models/`` beside the state; a guard's folds make none."""
+        if _fold(order.config) is not None:
+            return
         algorithm, variant, seed = order.job
         place = RunDirectory(self.site.state.parent)
         config = self._config(order)
-        federation = self.federation(_drawn(order.config, seed))
+        federation = self.federation(order.config, seed)
         facts = handed_over(federation, ModelSpec(config.model.name, config.model.options), predictor, federation.names)
         models = predictor.models.tensors
         folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
         logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
+
+
+def _fold(config: Mapping[str, Any]) -> Fold | None:
+    """The fold of a guard that a configuration is about; raises ``Malformed``."""
+    section = config.get("federation")
+    own = section.get("fold") if isinstance(section, Mapping) else None
+    try:
+        return None if own is None else Fold.model_validate(own)
+    except ValidationError as error:
+        raise Malformed("a message names a fold that there is not") from error
 
 
 def _drawn(config: Mapping[str, Any], seed: int) -> int:

@@ -75,7 +75,7 @@ def evidence(alone: ArrayLike, personalised: ArrayLike, owner: ArrayLike, client
     n = np.bincount(who, minlength=clients)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.bincount(who, delta, minlength=clients) / n
-        squares = np.bincount(who, (delta - mean[who]) ** 2, minlength=clients)
+        squares = np.bincount(who, (delta - mean[who]) ** 2, minlength=clients).astype(np.float64)
     return of_moments(n, mean, squares)
 
 

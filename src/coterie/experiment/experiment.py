@@ -15,7 +15,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.given import recognised
-from coterie.experiment.guarding import check_guard, guards, section
+from coterie.experiment.guarding import Guard, check_guard, guards, section
 from coterie.experiment.newcomers import divide
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.result import Result
@@ -163,6 +163,10 @@ class Experiment:
                 federation, job.system.method, self.model, settings, address=cluster.address, actors=cluster.actors
             )
         return Simulation(federation, job.system.method, self.model, settings)
+
+    def guard(self, directory: RunDirectory, console: Console | None) -> Guard:
+        """The guard of the run in ``directory``, whose methods have been trained."""
+        return Guard(self, directory, console)
 
     def run(self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None) -> Result:
         """Run everything into a new run directory.

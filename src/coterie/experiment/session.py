@@ -14,7 +14,7 @@ from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Task, choose_round, gain_scale, macro, main_metric, summarise, summarise_newcomers
 from coterie.experiment.display import Display, Standing
-from coterie.experiment.guarding import Guard, guarded
+from coterie.experiment.guarding import guarded
 from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job, System
 from coterie.experiment.processes import Processes, how_many
@@ -78,7 +78,7 @@ class Session:
                 raise
         if any(job.key not in self.record.finished for job in plan):
             raise Interrupted(self.directory.path, self.stop.number or 0)
-        remarks = Guard(self.experiment, self.directory, self.console).run(self.history)
+        remarks = self.experiment.guard(self.directory, self.console).run(self.history)
         if remarks:
             self._write()
         task = self.experiment.federation(config.seeds[0]).task

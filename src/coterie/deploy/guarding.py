@@ -1,0 +1,233 @@
+"""The guard of real sites: folds are further runs of the same sites, which send a few numbers of every comparison.
+
+A site that has no model of a reported round, or may not tell, gives no evidence of that fold. With none at all it goes
+by what is known of the others, as a client without validation examples does in a simulation.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from coterie.engines import SitesLost
+from coterie.engines.outpost import FORMAT
+from coterie.engines.remote import Post, Terms
+from coterie.engines.wire import Packet, packed
+from coterie.errors import CoterieError
+from coterie.evaluation import Evidence, reported
+from coterie.evaluation.testimony import Testimony, plain, read, testified
+from coterie.experiment.guarding import Decision, Guard, fold_config, guarded, loss_of
+from coterie.experiment.plan import Job
+from coterie.runs import History, RunDirectory
+from coterie.runs.atomic import write_json
+
+if TYPE_CHECKING:
+    from coterie.deploy.roster import Roster
+    from coterie.deploy.serving import Deployed
+
+FILE = "evidence.json"
+"""In the run directory, and in that of each fold."""
+
+logger = logging.getLogger("coterie.server")
+
+
+class SitesGuard(Guard):
+    """The guard of one experiment at real sites, once its methods have been trained."""
+
+    experiment: Deployed
+
+    def _train(self) -> list[RunDirectory]:
+        """Ask for what the run itself tells while its sites are there; then the folds."""
+        if any(self.experiment.federation(seed).validation.total for seed in self.experiment.plan.seeds):
+            self._hear(self.experiment, self.directory)
+        return super()._train()
+
+    def _fold(self, index: int, names: set[str]) -> RunDirectory:
+        """One fold, trained and asked about now or before."""
+        place = super()._fold(index, names)
+        if not (place.path / FILE).exists():
+            fold = self._experiment(index, names)
+            fold.roster.load(place.path)
+            self._hear(fold, place)
+        return place
+
+    def _experiment(self, index: int, names: set[str]) -> Deployed:
+        return self.experiment.once_more(fold_config(self.experiment.written, index, names))
+
+    # --- evidence ------------------------------------------------------------------------------------------------
+    def _hear(self, experiment: Deployed, place: RunDirectory) -> None:
+        """Ask the sites how their models of a run compare, unless that is known, and write it down.
+
+        Raises
+        ------
+        SitesLost
+            Fewer sites than the quorum have answered.
+        """
+        if (place.path / FILE).exists():
+            return
+        tables = self._read(place, History.read).frames([job.key for job in experiment.plan])
+        rounds = {key: found.round for key, found in reported(
+            tables.clients, self._metric, experiment.config.report).items()}  # fmt: skip
+        jobs = [job for job in self._guarded() if job.key in rounds and self._alone(job).key in rounds]
+        pairs = [{"alone": [key, rounds[key]], "own": [job.key, rounds[job.key]]}
+                 for job in jobs for key in [self._alone(job).key]]  # fmt: skip
+        found: dict[str, list[Any]] = {}
+        answered = 0
+        for name, answer in ask(experiment, "evidence", dict.fromkeys(experiment.roster.names, pairs)):
+            try:
+                answered += not isinstance(answer, str)
+                found[name] = [
+                    None if told is None else plain(told) for told in self._heard(experiment, jobs, name, answer)
+                ]
+            except CoterieError as error:
+                logger.warning("the guard has no evidence of %s: %s", name, error)
+        if answered < experiment.terms.quorum:
+            raise SitesLost(
+                f"only {answered} sites have told the guard how their models compare, and {experiment.terms.quorum} "
+                "are needed: start them, then go on from the last checkpoint"
+            )
+        write_json(place.path / FILE, {"jobs": [list(job.key) for job in jobs], "clients": found})
+
+    def _heard(
+        self, experiment: Deployed, jobs: Sequence[Job], name: str, answer: Mapping[str, Any] | str
+    ) -> list[Testimony | None]:
+        """What a site has sent of each job; raises ``CoterieError``."""
+        told = answer.get("evidence") if isinstance(answer, Mapping) else None
+        if isinstance(answer, str) or not isinstance(told, list) or len(told) != len(jobs):
+            raise CoterieError(answer if isinstance(answer, str) else "it sent no evidence")
+        loss, client = loss_of(self._metric), experiment.roster.names.index(name)
+        examples = [int(experiment.federation(job.seed).validation.n[client]) for job in jobs]
+        return [None if one is None else read(one, loss, n) for one, n in zip(told, examples, strict=True)]
+
+    def _evidence(self, job: Job, places: list[RunDirectory]) -> tuple[tuple[str, ...], Evidence]:
+        names, loss = self.experiment.roster.names, loss_of(self._metric)
+        clients: dict[str, list[Testimony]] = {name: [] for name in names}
+        for place in places:
+            try:
+                content = json.loads((place.path / FILE).read_text(encoding="utf-8"))
+                number = content["jobs"].index(list(job.key)) if list(job.key) in content["jobs"] else None
+                for name, told in content["clients"].items():
+                    if number is not None and told[number] is not None:
+                        clients[name].append(read(told[number], loss))
+            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+                raise CoterieError(
+                    f"{place.path / FILE} is damaged: delete it, and the sites are asked again"
+                ) from error
+        return names, testified(list(clients.values()), loss)
+
+    def _guarded(self) -> Iterator[Job]:
+        return (job for job in self.experiment.plan if job.system.guarded)
+
+    # --- verdict -------------------------------------------------------------------------------------------------
+    def _settle(self, decisions: Sequence[Decision]) -> None:
+        """Tell each site which of its models it keeps; what cannot be told is in the table."""
+        reached = self._reached(History.read(self.directory))
+        verdicts: dict[str, list[dict[str, Any]]] = {name: [] for name in self.experiment.roster.names}
+        for decision in decisions:
+            rows, jobs = decision.rows, (self._alone(decision.job), decision.job)
+            if any(job.key not in reached for job in jobs):
+                continue
+            told = {side: [job.key, reached[job.key].round] for side, job in zip(("alone", "own"), jobs, strict=True)}
+            for name, keeps in zip(rows["client"], rows["keeps"], strict=True):
+                verdicts[name].append({**told, "variant": guarded(decision.job.system).variant, "keeps": keeps})
+        told_to = set()
+        for name, answer in ask(self.experiment, "verdict", verdicts):
+            kept = answer.get("kept") if isinstance(answer, Mapping) else None
+            if isinstance(kept, list) and all(kept):
+                told_to.add(name)
+            else:
+                logger.warning("%s keeps no guarded model: %s", name, "it has none" if kept else answer)
+        if untold := [name for name in verdicts if name not in told_to]:
+            logger.warning("what the guard decided is not in models/ of %s: %s says it", ", ".join(untold),
+                           self.directory.guard)  # fmt: skip
+
+
+def ask(
+    experiment: Deployed, kind: str, pairs: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    """Send every site that is there its ``pairs``; the sites' answers, or why there is none, as they come in."""
+    terms, post, names = experiment.terms, experiment.post, experiment.roster.names
+    post.wait(terms.quorum, terms.patience)
+    here = post.reachable()
+    packets = {}
+    for number, name in enumerate(names):
+        if name in here and pairs[name]:
+            common = {"run": experiment.roster.run, "config": experiment.told, "number": number, "roster": len(names)}
+            packets[name] = packed({
+                "format": FORMAT, "client": name, kind: {**common, "client": name, "pairs": list(pairs[name])},
+            })  # fmt: skip
+    left = set(packets)
+    for name, packet in post.exchange(packets, terms.deadline, f"guard, {kind}"):
+        left.discard(name)
+        yield name, _opened(name, packet)
+    for name in sorted(left):
+        yield name, f"it did not answer within {terms.deadline:g} s (sites.deadline)"
+
+
+def _opened(name: str, packet: Packet | str) -> Mapping[str, Any] | str:
+    """What a site has sent, or in a sentence what is wrong with it."""
+    if isinstance(packet, str):
+        return packet
+    try:
+        tree = packet.tree()
+    except CoterieError as error:
+        return str(error)
+    if tree.get("client") != name:
+        return "it answered another question"
+    if (trouble := tree.get("trouble")) is not None:
+        return " ".join(str(trouble[-1] if isinstance(trouble, list) and trouble else trouble)[:300].split())
+    return tree
+
+
+class Regreeted:
+    """The same sites for one fold: before it takes part, each says how many examples it then has; a `Post`.
+
+    Parameters
+    ----------
+    post : Post
+        Reaches the sites.
+    roster : Roster
+        Of the fold.
+    hello : Packet
+        What a site is asked for first.
+    terms : Terms
+        How long its answer is waited for.
+    """
+
+    def __init__(self, post: Post, roster: Roster, hello: Packet, terms: Terms) -> None:
+        self.post, self.roster, self.hello, self.terms = post, roster, hello, terms
+        self._silent: frozenset[str] = frozenset()
+
+    def reachable(self) -> frozenset[str]:
+        """The clients that are there now and take part."""
+        here = self.post.reachable()
+        self._silent &= here  # one that comes back may have been mended
+        if new := here - self.roster.cards.keys() - self._silent:
+            for name, packet in self.post.exchange(
+                dict.fromkeys(sorted(new), self.hello), self.terms.deadline, "hello"
+            ):
+                self._meet(name, packet)
+            self._silent |= new - self.roster.cards.keys()
+        return here & self.roster.cards.keys()
+
+    def _meet(self, name: str, packet: Packet | str) -> None:
+        try:
+            if isinstance(packet, str):
+                raise CoterieError(packet)
+            tree = packet.tree()
+            if tree.get("client") != name:
+                raise CoterieError("it answered another question")
+            self.roster.meet(0, tree)
+        except CoterieError as error:
+            logger.warning("%s takes no part in this fold of the guard: %s", name, error)
+
+    def wait(self, count: int, seconds: float) -> frozenset[str]:
+        """The clients that are there, as soon as they are so many, or when the time is over."""
+        self.post.wait(count, seconds)
+        return self.reachable()
+
+    def exchange(self, packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        """As the sites' own."""
+        return self.post.exchange(packets, seconds, f"fold, {title}")

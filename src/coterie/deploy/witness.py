@@ -1,0 +1,139 @@
+"""A site under the guard: it tells how two of its models compare, and keeps the one that it is told to keep.
+
+What leaves it of each comparison is a number of validation examples, a mean difference and a sum of squares.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coterie.contract import Predictor
+from coterie.deploy.sitefile import SiteFile
+from coterie.engines.examples import example_losses
+from coterie.engines.folder import SiteFolder
+from coterie.engines.outpost import Order
+from coterie.engines.sites import Sites
+from coterie.engines.wire import Malformed
+from coterie.evaluation import main_metric
+from coterie.evaluation.testimony import Floats, plain, testimony
+from coterie.experiment.guarding import loss_of
+from coterie.models import Models
+from coterie.privacy import Gate, Refused
+from coterie.runs import RunDirectory, copy_model
+
+logger = logging.getLogger("coterie.site")
+
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """LOCAL and a guarded method, each an order of the run and round whose model is meant."""
+
+    alone: Order
+    own: Order
+
+    @classmethod
+    def of(cls, common: Mapping[str, Any], pair: Mapping[str, Any]) -> Pair:
+        """From a message; raises ``Malformed``."""
+        orders = []
+        for side in ("alone", "own"):
+            job, round = [*pair.get(side, ()), None, None][:2]
+            orders.append(Order.of({**common, "job": job, "round": round, "best": round, "exchange": "guard"}))
+        return cls(*orders)
+
+
+class Witness:
+    """One site with the models of its own that it has kept.
+
+    Parameters
+    ----------
+    site : SiteFile
+        Who it is, and where its state lies.
+    build : callable
+        From an order, its data, method and model, ready to compute.
+    gate : Gate
+        What may enter and leave.
+    keep : callable
+        Puts a model into ``models/``, see `Outpost`.
+    """
+
+    def __init__(
+        self,
+        site: SiteFile,
+        build: Callable[[Order], Sites],
+        gate: Gate,
+        keep: Callable[[Order, int, Predictor], None],
+    ) -> None:
+        self.site, self.build, self.gate, self.keep = site, build, gate, keep
+
+    def answer(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """What goes back.
+
+        Raises
+        ------
+        Malformed, Refused, CoterieError
+            The message is none of ours, the policy does not allow an answer, or the site is not in order.
+        """
+        kind = "evidence" if "evidence" in tree else "verdict"
+        wanted = tree[kind]
+        if not isinstance(wanted, Mapping) or not isinstance(wanted.get("pairs"), list):
+            raise Malformed("a message about the guard lacks a part")
+        common = {key: wanted.get(key) for key in ("run", "config", "client", "number", "roster")}
+        common["format"] = tree.get("format")
+        if common["client"] != self.site.client:
+            raise Refused("the message is for another client")
+        pairs = [(Pair.of(common, pair), pair) for pair in wanted["pairs"] if isinstance(pair, Mapping)]
+        if kind == "evidence":
+            return {"client": self.site.client, "evidence": [self._told(pair) for pair, _ in pairs]}
+        return {"client": self.site.client, "kept": [self._kept(pair, told) for pair, told in pairs]}
+
+    def _told(self, pair: Pair) -> list[list[float]] | None:
+        """How both models of the reported rounds compare on the validation examples; None where one is not here."""
+        if not self.gate.policy.sends_evaluation:
+            raise Refused("policy.evaluation does not allow evidence for the guard")
+        sites = self.build(pair.own)
+        self.gate.admit(sites.algorithm, int(sites.federation.train.n[0]))
+        losses = list(self._losses(pair, sites))
+        if len(losses) < 2 or sites.federation.validation.total == 0:
+            return None
+        metric = main_metric(sites.federation.task, pair.own.config.get("metric"))
+        return plain(testimony(losses[0], losses[1], loss_of(metric)))
+
+    def _losses(self, pair: Pair, sites: Sites) -> Iterator[dict[str, Floats]]:
+        """Losses of the validation examples ``(n,)`` by name, of each model that is here."""
+        federation = sites.federation
+        for order in (pair.alone, pair.own):
+            folder = SiteFolder(self.site.state, order.run, order.job)
+            if order.round in folder.predictors():
+                predictor = _placed(folder.predictor(order.round, sites.stack.layout), sites.stack.device)
+                found = example_losses(
+                    sites.stack, predictor, federation.validation, federation.task, federation.classes
+                )
+                yield {name: values.cpu().numpy() for name, values in found.items()}
+
+    def _kept(self, pair: Pair, told: Mapping[str, Any]) -> bool:
+        """Put the model that is kept into ``models/`` under the guarded name; False where there is none here."""
+        order, variant = (pair.own if told.get("keeps") == "personalised" else pair.alone), told.get("variant")
+        if not isinstance(variant, str):
+            raise Malformed("a message about the guard lacks a part")
+        folder = SiteFolder(self.site.state, order.run, order.job)
+        round = folder.nearest(order.best)
+        if round is None:
+            return False
+        layout = self.build(pair.own).stack.layout
+        self.keep(order, round, folder.predictor(round, layout))  # again: other runs may have written there meanwhile
+        algorithm, _, seed = pair.own.job
+        copy_model(RunDirectory(self.site.state.parent), order.job, (algorithm, variant, seed), self.site.client)
+        logger.info("under the guard of %s the model of %s is kept", algorithm, order.job[0])
+        return True
+
+
+def _placed(predictor: Predictor, device: Any) -> Predictor:
+    """A model that was read where the data are."""
+    models: Models = predictor.models.to(device)
+    weights = None if predictor.weights is None else predictor.weights.to(device)
+    return replace(predictor, models=models, weights=weights)
