@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from coterie.deploy.roster import FILE as ROSTER
+from coterie.deploy.roster import Roster
 from coterie.engines import SitesLost
 from coterie.engines.outpost import FORMAT
 from coterie.engines.remote import Post, Terms
@@ -24,7 +30,6 @@ from coterie.runs import History, RunDirectory
 from coterie.runs.atomic import write_json
 
 if TYPE_CHECKING:
-    from coterie.deploy.roster import Roster
     from coterie.deploy.serving import Deployed
 
 FILE = "evidence.json"
@@ -40,12 +45,15 @@ class SitesGuard(Guard):
 
     def _train(self) -> list[RunDirectory]:
         """Ask for what the run itself tells while its sites are there; then the folds."""
-        if any(self.experiment.federation(seed).validation.total for seed in self.experiment.plan.seeds):
+        if self.experiment.federation(self.experiment.plan.seeds[0]).validation.total:
             self._hear(self.experiment, self.directory)
         return super()._train()
 
     def _fold(self, index: int, names: set[str]) -> RunDirectory:
         """One fold, trained and asked about now or before."""
+        path = self.directory.guard_fold(index)
+        if path.exists() and not (path / ROSTER).exists():  # a kill left it before anything in it was worth anything
+            shutil.rmtree(path)
         place = super()._fold(index, names)
         if not (place.path / FILE).exists():
             fold = self._experiment(index, names)
@@ -54,7 +62,8 @@ class SitesGuard(Guard):
         return place
 
     def _experiment(self, index: int, names: set[str]) -> Deployed:
-        return self.experiment.once_more(fold_config(self.experiment.written, index, names))
+        config = fold_config(self.experiment.written, index, names)
+        return self.experiment.once_more(config, f"fold {index + 1} of {self.settings.folds}")
 
     # --- evidence ------------------------------------------------------------------------------------------------
     def _hear(self, experiment: Deployed, place: RunDirectory) -> None:
@@ -102,20 +111,35 @@ class SitesGuard(Guard):
         return [None if one is None else read(one, loss, n) for one, n in zip(told, examples, strict=True)]
 
     def _evidence(self, job: Job, places: list[RunDirectory]) -> tuple[tuple[str, ...], Evidence]:
-        names, loss = self.experiment.roster.names, loss_of(self._metric)
-        clients: dict[str, list[Testimony]] = {name: [] for name in names}
-        for place in places:
-            try:
-                content = json.loads((place.path / FILE).read_text(encoding="utf-8"))
-                number = content["jobs"].index(list(job.key)) if list(job.key) in content["jobs"] else None
-                for name, told in content["clients"].items():
-                    if number is not None and told[number] is not None:
-                        clients[name].append(read(told[number], loss))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-                raise CoterieError(
-                    f"{place.path / FILE} is damaged: delete it, and the sites are asked again"
-                ) from error
-        return names, testified(list(clients.values()), loss)
+        names, told = self.experiment.roster.names, [self._known(place, job) for place in places]
+        clients = [[part for known in told if (part := known.get(name)) is not None] for name in names]
+        return names, testified(clients, loss_of(self._metric))
+
+    def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
+        """As in a simulation; but a model that a site has not got, as where it refuses the method, it cannot keep."""
+        for decision in super()._decide(places):
+            known = self._known(self.directory, decision.job) if self.directory in places else {}
+            there = np.array([known.get(name, ()) is not None for name in decision.names])
+            yield replace(decision, judged=replace(decision.judged, keep=decision.judged.keep & there))
+
+    def _known(self, place: RunDirectory, job: Job) -> dict[str, Testimony | None]:
+        """What the sites that answered have told of a job: None where one has not got both models.
+
+        Raises
+        ------
+        CoterieError
+            The file is damaged.
+        """
+        path, key, loss = place.path / FILE, list(job.key), loss_of(self._metric)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if key not in content["jobs"]:
+                return {}
+            number = content["jobs"].index(key)
+            told = {name: parts[number] for name, parts in content["clients"].items()}
+            return {name: None if parts is None else read(parts, loss) for name, parts in told.items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, CoterieError) as error:
+            raise CoterieError(f"{path} is damaged: delete it, and the sites are asked again") from error
 
     def _guarded(self) -> Iterator[Job]:
         return (job for job in self.experiment.plan if job.system.guarded)
@@ -194,10 +218,12 @@ class Regreeted:
         What a site is asked for first.
     terms : Terms
         How long its answer is waited for.
+    title : str
+        Which fold it is, for whoever watches.
     """
 
-    def __init__(self, post: Post, roster: Roster, hello: Packet, terms: Terms) -> None:
-        self.post, self.roster, self.hello, self.terms = post, roster, hello, terms
+    def __init__(self, post: Post, roster: Roster, hello: Packet, terms: Terms, title: str) -> None:
+        self.post, self.roster, self.hello, self.terms, self.title = post, roster, hello, terms, title
         self._silent: frozenset[str] = frozenset()
 
     def reachable(self) -> frozenset[str]:
@@ -221,7 +247,7 @@ class Regreeted:
                 raise CoterieError("it answered another question")
             self.roster.meet(0, tree)
         except CoterieError as error:
-            logger.warning("%s takes no part in this fold of the guard: %s", name, error)
+            logger.warning("%s takes no part in %s of the guard: %s", name, self.title, error)
 
     def wait(self, count: int, seconds: float) -> frozenset[str]:
         """The clients that are there, as soon as they are so many, or when the time is over."""
@@ -230,4 +256,4 @@ class Regreeted:
 
     def exchange(self, packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
         """As the sites' own."""
-        return self.post.exchange(packets, seconds, f"fold, {title}")
+        return self.post.exchange(packets, seconds, f"{self.title}, {title}")

@@ -105,12 +105,12 @@ class Deployed(Experiment):
         """The guard of the run in ``directory``, whose methods have been trained."""
         return SitesGuard(self, directory, console)
 
-    def once_more(self, config: Config) -> Deployed:
+    def once_more(self, config: Config, title: str) -> Deployed:
         """Another experiment with the same sites, those that are there; each says anew what its data are like."""
         sites = self.sites.model_copy(update={"start": self.sites.needed})
 
         def posting(roster: Roster, hello: Packet) -> Post:
-            return Regreeted(self.post, roster, hello, self.terms)
+            return Regreeted(self.post, roster, hello, self.terms, title)
 
         return Deployed(config.model_copy(update={"sites": sites}), posting, bind=False)
 

@@ -88,20 +88,21 @@ class Witness:
             raise Refused("the message is for another client")
         pairs = [(Pair.of(common, pair), pair) for pair in wanted["pairs"] if isinstance(pair, Mapping)]
         if kind == "evidence":
+            if not self.gate.policy.sends_evaluation:
+                raise Refused("policy.evaluation does not allow evidence for the guard")
             return {"client": self.site.client, "evidence": [self._told(pair) for pair, _ in pairs]}
         return {"client": self.site.client, "kept": [self._kept(pair, told) for pair, told in pairs]}
 
     def _told(self, pair: Pair) -> list[list[float]] | None:
         """How both models of the reported rounds compare on the validation examples; None where one is not here."""
-        if not self.gate.policy.sends_evaluation:
-            raise Refused("policy.evaluation does not allow evidence for the guard")
-        sites = self.build(pair.own)
-        self.gate.admit(sites.algorithm, int(sites.federation.train.n[0]))
-        losses = list(self._losses(pair, sites))
-        if len(losses) < 2 or sites.federation.validation.total == 0:
+        try:
+            sites = self.build(pair.own)
+            self.gate.admit(sites.algorithm, int(sites.federation.train.n[0]))
+        except Refused:
             return None
+        losses = list(self._losses(pair, sites))
         metric = main_metric(sites.federation.task, pair.own.config.get("metric"))
-        return plain(testimony(losses[0], losses[1], loss_of(metric)))
+        return plain(testimony(losses[0], losses[1], loss_of(metric))) if len(losses) == 2 else None
 
     def _losses(self, pair: Pair, sites: Sites) -> Iterator[dict[str, Floats]]:
         """Losses of the validation examples ``(n,)`` by name, of each model that is here."""
@@ -121,10 +122,9 @@ class Witness:
         if not isinstance(variant, str):
             raise Malformed("a message about the guard lacks a part")
         folder = SiteFolder(self.site.state, order.run, order.job)
-        round = folder.nearest(order.best)
-        if round is None:
+        if (round := folder.nearest(order.best)) is None:
             return False
-        layout = self.build(pair.own).stack.layout
+        layout = self.build(order).stack.layout
         self.keep(order, round, folder.predictor(round, layout))  # again: other runs may have written there meanwhile
         algorithm, _, seed = pair.own.job
         copy_model(RunDirectory(self.site.state.parent), order.job, (algorithm, variant, seed), self.site.client)
