@@ -23,7 +23,7 @@ from coterie.engines.remote import Post, Terms
 from coterie.engines.wire import Packet, packed
 from coterie.errors import CoterieError
 from coterie.evaluation import Evidence, reported
-from coterie.evaluation.testimony import Testimony, plain, read, testified
+from coterie.evaluation.telling import Telling, plain, pooled, read
 from coterie.experiment.guarding import Decision, Guard, fold_config, guarded, loss_of
 from coterie.experiment.plan import Job
 from coterie.runs import History, RunDirectory
@@ -92,7 +92,7 @@ class SitesGuard(Guard):
                 ]
             except CoterieError as error:
                 logger.warning("the guard has no evidence of %s: %s", name, error)
-        if answered < experiment.terms.quorum:
+        if jobs and answered < experiment.terms.quorum:
             raise SitesLost(
                 f"only {answered} sites have told the guard how their models compare, and {experiment.terms.quorum} "
                 "are needed: start them, then go on from the last checkpoint"
@@ -101,11 +101,13 @@ class SitesGuard(Guard):
 
     def _heard(
         self, experiment: Deployed, jobs: Sequence[Job], name: str, answer: Mapping[str, Any] | str
-    ) -> list[Testimony | None]:
+    ) -> list[Telling | None]:
         """What a site has sent of each job; raises ``CoterieError``."""
-        told = answer.get("evidence") if isinstance(answer, Mapping) else None
-        if isinstance(answer, str) or not isinstance(told, list) or len(told) != len(jobs):
-            raise CoterieError(answer if isinstance(answer, str) else "it sent no evidence")
+        if isinstance(answer, str) or "trouble" in answer:
+            raise CoterieError(answer if isinstance(answer, str) else answer["trouble"])
+        told = answer.get("evidence")
+        if not isinstance(told, list) or len(told) != len(jobs):
+            raise CoterieError("it sent no evidence")
         loss, client = loss_of(self._metric), experiment.roster.names.index(name)
         examples = [int(experiment.federation(job.seed).validation.n[client]) for job in jobs]
         return [None if one is None else read(one, loss, n) for one, n in zip(told, examples, strict=True)]
@@ -113,7 +115,7 @@ class SitesGuard(Guard):
     def _evidence(self, job: Job, places: list[RunDirectory]) -> tuple[tuple[str, ...], Evidence]:
         names, told = self.experiment.roster.names, [self._known(place, job) for place in places]
         clients = [[part for known in told if (part := known.get(name)) is not None] for name in names]
-        return names, testified(clients, loss_of(self._metric))
+        return names, pooled(clients, loss_of(self._metric))
 
     def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
         """As in a simulation; but a model that a site has not got, as where it refuses the method, it cannot keep."""
@@ -122,7 +124,7 @@ class SitesGuard(Guard):
             there = np.array([known.get(name, ()) is not None for name in decision.names])
             yield replace(decision, judged=replace(decision.judged, keep=decision.judged.keep & there))
 
-    def _known(self, place: RunDirectory, job: Job) -> dict[str, Testimony | None]:
+    def _known(self, place: RunDirectory, job: Job) -> dict[str, Telling | None]:
         """What the sites that answered have told of a job: None where one has not got both models.
 
         Raises
@@ -162,7 +164,8 @@ class SitesGuard(Guard):
             if isinstance(kept, list) and all(kept):
                 told_to.add(name)
             else:
-                logger.warning("%s keeps no guarded model: %s", name, "it has none" if kept else answer)
+                trouble = answer if isinstance(answer, str) else answer.get("trouble", "it has none")
+                logger.warning("%s does not keep what the guard decided: %s", name, trouble)
         if untold := [name for name in verdicts if name not in told_to]:
             logger.warning("what the guard decided is not in models/ of %s: %s says it", ", ".join(untold),
                            self.directory.guard)  # fmt: skip
@@ -191,7 +194,7 @@ def ask(
 
 
 def _opened(name: str, packet: Packet | str) -> Mapping[str, Any] | str:
-    """What a site has sent, or in a sentence what is wrong with it."""
+    """What a site has sent, its ``trouble`` as one sentence, or what is wrong with the message."""
     if isinstance(packet, str):
         return packet
     try:
@@ -201,7 +204,8 @@ def _opened(name: str, packet: Packet | str) -> Mapping[str, Any] | str:
     if tree.get("client") != name:
         return "it answered another question"
     if (trouble := tree.get("trouble")) is not None:
-        return " ".join(str(trouble[-1] if isinstance(trouble, list) and trouble else trouble)[:300].split())
+        said = trouble[-1] if isinstance(trouble, list) and trouble else trouble
+        return {"trouble": " ".join(str(said)[:300].split())}
     return tree
 
 
@@ -231,9 +235,8 @@ class Regreeted:
         here = self.post.reachable()
         self._silent &= here  # one that comes back may have been mended
         if new := here - self.roster.cards.keys() - self._silent:
-            for name, packet in self.post.exchange(
-                dict.fromkeys(sorted(new), self.hello), self.terms.deadline, "hello"
-            ):
+            packets = dict.fromkeys(sorted(new), self.hello)
+            for name, packet in self.exchange(packets, self.terms.deadline, "hello"):
                 self._meet(name, packet)
             self._silent |= new - self.roster.cards.keys()
         return here & self.roster.cards.keys()

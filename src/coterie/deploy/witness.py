@@ -18,7 +18,7 @@ from coterie.engines.outpost import Order
 from coterie.engines.sites import Sites
 from coterie.engines.wire import Malformed
 from coterie.evaluation import main_metric
-from coterie.evaluation.testimony import Floats, plain, testimony
+from coterie.evaluation.telling import Floats, plain, told_of
 from coterie.experiment.guarding import loss_of
 from coterie.models import Models
 from coterie.privacy import Gate, Refused
@@ -102,7 +102,7 @@ class Witness:
             return None
         losses = list(self._losses(pair, sites))
         metric = main_metric(sites.federation.task, pair.own.config.get("metric"))
-        return plain(testimony(losses[0], losses[1], loss_of(metric))) if len(losses) == 2 else None
+        return plain(told_of(losses[0], losses[1], loss_of(metric))) if len(losses) == 2 else None
 
     def _losses(self, pair: Pair, sites: Sites) -> Iterator[dict[str, Floats]]:
         """Losses of the validation examples ``(n,)`` by name, of each model that is here."""

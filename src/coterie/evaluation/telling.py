@@ -15,11 +15,11 @@ from coterie.evaluation.moments import Moments, merged
 from coterie.evaluation.paired_auroc import Scored, of_placements, placements
 
 Floats = NDArray[np.float64]
-Testimony = Sequence[Moments]
+Telling = Sequence[Moments]
 """Of the differences of losses, or of the placements of positive and of negative examples, see `auroc_evidence`."""
 
 
-def testimony(alone: Mapping[str, Floats], personalised: Mapping[str, Floats], loss: str | None) -> Testimony:
+def told_of(alone: Mapping[str, Floats], personalised: Mapping[str, Floats], loss: str | None) -> Telling:
     """What a client tells of two models by their losses ``(n,)`` on the same examples; by AUROC where ``loss`` is None.
 
     A loss that is infinite or no number counts as the largest of the client's own that are.
@@ -35,7 +35,7 @@ def testimony(alone: Mapping[str, Floats], personalised: Mapping[str, Floats], l
     return (Moments.of(losses[0] - losses[1]),)
 
 
-def testified(clients: Sequence[Sequence[Testimony]], loss: str | None) -> Evidence:
+def pooled(clients: Sequence[Sequence[Telling]], loss: str | None) -> Evidence:
     """The evidence ``(K,)`` of what each client tells, fold by fold; nothing for one that tells nothing."""
     if loss is None:
         return of_placements([[(part[0], part[1]) for part in parts] for parts in clients])
@@ -44,12 +44,12 @@ def testified(clients: Sequence[Sequence[Testimony]], loss: str | None) -> Evide
     return of_moments(n.astype(np.int64), mean.astype(np.float64), squares.astype(np.float64))
 
 
-def plain(told: Testimony) -> list[list[float]]:
+def plain(told: Telling) -> list[list[float]]:
     """As it travels and is stored."""
     return [[part.n, part.mean, part.squares] for part in told]
 
 
-def read(told: Any, loss: str | None, examples: int | None = None) -> Testimony:
+def read(told: Any, loss: str | None, examples: int | None = None) -> Telling:
     """What `plain` made plain.
 
     Raises
