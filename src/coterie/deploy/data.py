@@ -47,7 +47,8 @@ def site_federation(site: SiteFile, *, seed: int, schema: Schema | None, fold: F
     schema : Schema, optional
         What every site's data must be like; left out, nothing is compared, and a table is what it seems to be.
     fold : Fold, optional
-        Divides what is not for testing anew, see `coterie.federation.folds`.
+        Divides what is not for testing anew, see `coterie.federation.folds`; a table with ``standardise: own`` keeps
+        the mean and standard deviation of the run itself.
 
     Raises
     ------
