@@ -16,7 +16,7 @@ from test_serving import EXPERIMENT, SITES, Couriers, deployed, placed
 import coterie
 from coterie.deploy import reading
 from coterie.engines import SitesLost
-from coterie.engines.wire import Packet
+from coterie.engines.wire import Packet, packed
 from coterie.federation import Federation
 from coterie.runs import RunDirectory, load_losses
 
@@ -214,9 +214,28 @@ def test_a_sites_policy_counts_for_the_guard(tmp_path: Path) -> None:
 
 
 def test_without_folds_the_runs_own_validation_examples_decide(tmp_path: Path) -> None:
-    changes = {**SMALL, "guard": {"folds": 0}}
+    changes = {**SMALL, "guard": {"folds": 0}, "seeds": [0, 1]}
     coterie.run({**EXPERIMENT, **changes}, output=tmp_path / "simulated")
     deployed(placed(tmp_path / "sites"), **changes)[0].run_or_resume(tmp_path / "run", None)
     check_guard(tmp_path / "run", tmp_path / "simulated")
     assert not (tmp_path / "run" / "guard").exists()
     assert (decided(tmp_path / "run", "ditto")["n"] == 8).all()
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "client": ({"client": "client-01"}, "the message is for another client"),
+    "pairs": ({"pairs": [{"alone": 3}]}, "a message about the guard lacks a part"),
+    "number": ({"number": 7}, "a message numbers its client beyond the roster"),
+    "round": ({"pairs": [{"alone": [["local", "", 0], 1], "own": [["ditto", "", 0], "1"]}]}, "a part of another kind"),
+}
+
+
+@pytest.mark.parametrize("kind", ["evidence", "verdict"])
+@pytest.mark.parametrize("bad", BAD)
+def test_a_site_refuses_a_message_that_cannot_be(bad: str, kind: str, tmp_path: Path) -> None:
+    experiment, couriers = deployed(placed(tmp_path / "sites"), **SMALL)
+    change, sentence = BAD[bad]
+    pair = {"alone": [["local", "", 0], 1], "own": [["ditto", "", 0], 1], "keeps": "personalised"}
+    wanted = {"run": "r", "config": experiment.told, "client": "client-00", "number": 0, "roster": 3, "pairs": [pair]}
+    reply = couriers.taken("client-00", packed({"format": 1, "client": "client-00", kind: {**wanted, **change}})).tree()
+    assert sentence in reply["trouble"][1]

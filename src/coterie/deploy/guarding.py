@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.deploy.roster import FILE as ROSTER
-from coterie.deploy.roster import Roster
 from coterie.engines import SitesLost
 from coterie.engines.outpost import FORMAT
-from coterie.engines.remote import Post, Terms
 from coterie.engines.wire import Packet, packed
 from coterie.errors import CoterieError
 from coterie.evaluation import Evidence, reported
 from coterie.evaluation.telling import Telling, plain, pooled, read
-from coterie.experiment.guarding import Decision, Guard, fold_config, guarded, loss_of
+from coterie.experiment.guarding import Decision, Guard, fold_config, loss_of
 from coterie.experiment.plan import Job
 from coterie.runs import History, RunDirectory
 from coterie.runs.atomic import write_json
@@ -157,7 +155,7 @@ class SitesGuard(Guard):
                 continue
             told = {side: [job.key, reached[job.key].round] for side, job in zip(("alone", "own"), jobs, strict=True)}
             for name, keeps in zip(rows["client"], rows["keeps"], strict=True):
-                verdicts[name].append({**told, "variant": guarded(decision.job.system).variant, "keeps": keeps})
+                verdicts[name].append({**told, "keeps": keeps})
         told_to = set()
         for name, answer in ask(self.experiment, "verdict", verdicts):
             kept = answer.get("kept") if isinstance(answer, Mapping) else None
@@ -166,7 +164,7 @@ class SitesGuard(Guard):
             else:
                 trouble = answer if isinstance(answer, str) else answer.get("trouble", "it has none")
                 logger.warning("%s does not keep what the guard decided: %s", name, trouble)
-        if untold := [name for name in verdicts if name not in told_to]:
+        if untold := [name for name, pairs in verdicts.items() if pairs and name not in told_to]:
             logger.warning("what the guard decided is not in models/ of %s: %s says it", ", ".join(untold),
                            self.directory.guard)  # fmt: skip
 
@@ -207,56 +205,3 @@ def _opened(name: str, packet: Packet | str) -> Mapping[str, Any] | str:
         said = trouble[-1] if isinstance(trouble, list) and trouble else trouble
         return {"trouble": " ".join(str(said)[:300].split())}
     return tree
-
-
-class Regreeted:
-    """The same sites for one fold: before it takes part, each says how many examples it then has; a `Post`.
-
-    Parameters
-    ----------
-    post : Post
-        Reaches the sites.
-    roster : Roster
-        Of the fold.
-    hello : Packet
-        What a site is asked for first.
-    terms : Terms
-        How long its answer is waited for.
-    title : str
-        Which fold it is, for whoever watches.
-    """
-
-    def __init__(self, post: Post, roster: Roster, hello: Packet, terms: Terms, title: str) -> None:
-        self.post, self.roster, self.hello, self.terms, self.title = post, roster, hello, terms, title
-        self._silent: frozenset[str] = frozenset()
-
-    def reachable(self) -> frozenset[str]:
-        """The clients that are there now and take part."""
-        here = self.post.reachable()
-        self._silent &= here  # one that comes back may have been mended
-        if new := here - self.roster.cards.keys() - self._silent:
-            packets = dict.fromkeys(sorted(new), self.hello)
-            for name, packet in self.exchange(packets, self.terms.deadline, "hello"):
-                self._meet(name, packet)
-            self._silent |= new - self.roster.cards.keys()
-        return here & self.roster.cards.keys()
-
-    def _meet(self, name: str, packet: Packet | str) -> None:
-        try:
-            if isinstance(packet, str):
-                raise CoterieError(packet)
-            tree = packet.tree()
-            if tree.get("client") != name:
-                raise CoterieError("it answered another question")
-            self.roster.meet(0, tree)
-        except CoterieError as error:
-            logger.warning("%s takes no part in %s of the guard: %s", name, self.title, error)
-
-    def wait(self, count: int, seconds: float) -> frozenset[str]:
-        """The clients that are there, as soon as they are so many, or when the time is over."""
-        self.post.wait(count, seconds)
-        return self.reachable()
-
-    def exchange(self, packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
-        """As the sites' own."""
-        return self.post.exchange(packets, seconds, f"{self.title}, {title}")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from coterie.config import Config, SitesConfig, parse_config
-from coterie.deploy.guarding import Regreeted, SitesGuard
+from coterie.deploy.guarding import SitesGuard
+from coterie.deploy.regreeted import Regreeted
 from coterie.deploy.roster import Roster
 from coterie.engines import Engine
 from coterie.engines.remote import Post, RemoteEngine, Terms

@@ -19,14 +19,12 @@ from coterie.engines.sites import Sites
 from coterie.engines.wire import Malformed
 from coterie.evaluation import main_metric
 from coterie.evaluation.telling import Floats, plain, told_of
-from coterie.experiment.guarding import loss_of
+from coterie.experiment.guarding import guarded_variant, loss_of
 from coterie.models import Models
 from coterie.privacy import Gate, Refused
 from coterie.runs import RunDirectory, copy_model
 
 logger = logging.getLogger("coterie.site")
-
-Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,13 @@ class Pair:
     own: Order
 
     @classmethod
-    def of(cls, common: Mapping[str, Any], pair: Mapping[str, Any]) -> Pair:
+    def of(cls, common: Mapping[str, Any], pair: Any) -> Pair:
         """From a message; raises ``Malformed``."""
-        orders = []
-        for side in ("alone", "own"):
-            job, round = [*pair.get(side, ()), None, None][:2]
-            orders.append(Order.of({**common, "job": job, "round": round, "best": round, "exchange": "guard"}))
+        try:
+            sides = [pair[side] for side in ("alone", "own")]
+            orders = [Order.of({**common, "job": job, "round": round, "best": round}) for job, round in sides]
+        except (TypeError, ValueError, LookupError) as error:
+            raise Malformed("a message about the guard lacks a part") from error
         return cls(*orders)
 
 
@@ -83,15 +82,17 @@ class Witness:
         if not isinstance(wanted, Mapping) or not isinstance(wanted.get("pairs"), list):
             raise Malformed("a message about the guard lacks a part")
         common = {key: wanted.get(key) for key in ("run", "config", "client", "number", "roster")}
-        common["format"] = tree.get("format")
+        common |= {"format": tree.get("format"), "exchange": kind}
         if common["client"] != self.site.client:
             raise Refused("the message is for another client")
-        pairs = [(Pair.of(common, pair), pair) for pair in wanted["pairs"] if isinstance(pair, Mapping)]
-        if kind == "evidence":
-            if not self.gate.policy.sends_evaluation:
-                raise Refused("policy.evaluation does not allow evidence for the guard")
-            return {"client": self.site.client, "evidence": [self._told(pair) for pair, _ in pairs]}
-        return {"client": self.site.client, "kept": [self._kept(pair, told) for pair, told in pairs]}
+        pairs = [Pair.of(common, pair) for pair in wanted["pairs"]]
+        if kind == "verdict":
+            keeps = [pair.get("keeps") == "personalised" for pair in wanted["pairs"]]
+            kept = [self._kept(pair, personalised) for pair, personalised in zip(pairs, keeps, strict=True)]
+            return {"client": self.site.client, "kept": kept}
+        if not self.gate.policy.sends_evaluation:
+            raise Refused("policy.evaluation does not allow evidence for the guard")
+        return {"client": self.site.client, "evidence": [self._told(pair) for pair in pairs]}
 
     def _told(self, pair: Pair) -> list[list[float]] | None:
         """How both models of the reported rounds compare on the validation examples; None where one is not here."""
@@ -116,18 +117,17 @@ class Witness:
                 )
                 yield {name: values.cpu().numpy() for name, values in found.items()}
 
-    def _kept(self, pair: Pair, told: Mapping[str, Any]) -> bool:
+    def _kept(self, pair: Pair, personalised: bool) -> bool:
         """Put the model that is kept into ``models/`` under the guarded name; False where there is none here."""
-        order, variant = (pair.own if told.get("keeps") == "personalised" else pair.alone), told.get("variant")
-        if not isinstance(variant, str):
-            raise Malformed("a message about the guard lacks a part")
+        order = pair.own if personalised else pair.alone
         folder = SiteFolder(self.site.state, order.run, order.job)
         if (round := folder.nearest(order.best)) is None:
             return False
         layout = self.build(order).stack.layout
         self.keep(order, round, folder.predictor(round, layout))  # again: other runs may have written there meanwhile
-        algorithm, _, seed = pair.own.job
-        copy_model(RunDirectory(self.site.state.parent), order.job, (algorithm, variant, seed), self.site.client)
+        algorithm, variant, seed = pair.own.job
+        target = (algorithm, guarded_variant(variant), seed)
+        copy_model(RunDirectory(self.site.state.parent), order.job, target, self.site.client)
         logger.info("under the guard of %s the model of %s is kept", algorithm, order.job[0])
         return True
 

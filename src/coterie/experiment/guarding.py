@@ -49,10 +49,14 @@ UNTOLD = {"page": False, "save_models": False, "save_server": False, "save_relat
 """What nobody will look at in the folds."""
 
 
+def guarded_variant(variant: str) -> str:
+    """How the variant of a system is called under the guard."""
+    return f"{variant}+{GUARDED}" if variant else GUARDED
+
+
 def guarded(system: System) -> System:
     """The system as it is reported under the guard."""
-    variant = f"{system.variant}+{GUARDED}" if system.variant else GUARDED
-    return replace(system, variant=variant, label=f"{system.label} + {GUARDED}", guarded=False)
+    return replace(system, variant=guarded_variant(system.variant), label=f"{system.label} + {GUARDED}", guarded=False)
 
 
 def guards(plan: Plan) -> bool:
