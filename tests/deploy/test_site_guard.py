@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from comparing import check_equal, check_models
 from test_serving import EXPERIMENT, SITES, Couriers, deployed, placed
 
@@ -220,6 +221,35 @@ def test_without_folds_the_runs_own_validation_examples_decide(tmp_path: Path) -
     check_guard(tmp_path / "run", tmp_path / "simulated")
     assert not (tmp_path / "run" / "guard").exists()
     assert (decided(tmp_path / "run", "ditto")["n"] == 8).all()
+
+
+def test_data_of_their_own_are_judged_by_the_metric_of_the_run(tmp_path: Path) -> None:
+    """What a site tells of an AUROC is the difference of those that it has reported."""
+    draw = np.random.default_rng(0)
+    for name in SITES:
+        (tmp_path / "sites" / name).mkdir(parents=True)
+        x = draw.normal(size=(40, 3))
+        y = (x[:, 0] + draw.normal(size=40) > 0).astype(np.int64)
+        np.savez(tmp_path / "sites" / name / "own.npz", x=x, y=y)
+        data = {"npz": "own.npz", "targets": "y", "validation": 12, "test": 8}
+        (tmp_path / "sites" / name / "site.yaml").write_text(yaml.safe_dump({"client": name, "data": data}))
+    changes = {**SMALL, "federation": {"source": "sites"}, "metric": "auroc", "algorithms": ["local", "fedavg"]}
+    deployed(tmp_path / "sites", **changes)[0].run_or_resume(tmp_path / "run", None)
+    ours = decided(tmp_path / "run", "fedavg")
+    assert (ours["n"] == 20 + 12 + 12).all()
+    assert (ours["standard_error"] > 0).all()
+    clients = pd.read_parquet(tmp_path / "run" / "clients.parquet")
+    told = json.loads((tmp_path / "run" / "evidence.json").read_text())["clients"]
+    table = clients[(clients["split"] == "validation") & (clients["metric"] == "auroc") & (clients["variant"] == "")]
+    rounds = {name: table[table["algorithm"] == name].groupby("round")["value"].mean().idxmax()
+              for name in ("local", "fedavg")}  # fmt: skip
+    by_client = table.set_index(["algorithm", "round", "client"])["value"]
+    for name in SITES:
+        gain = by_client["fedavg", rounds["fedavg"], name] - by_client["local", rounds["local"], name]
+        ((positive, negative),) = told[name]
+        assert positive[0] + negative[0] == 12
+        assert positive[1] == pytest.approx(gain, abs=1e-12)
+        assert negative[1] == pytest.approx(gain, abs=1e-12)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

@@ -18,6 +18,7 @@ from coterie.engines import Engine
 from coterie.engines.remote import Post, RemoteEngine, Terms
 from coterie.engines.wire import Packet, packed
 from coterie.errors import CoterieError
+from coterie.evaluation import further_metrics, main_metric
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.guarding import Guard
 from coterie.experiment.plan import Job
@@ -93,6 +94,11 @@ class Deployed(Experiment):
 
     def _check_engine(self) -> None:
         """The engine is this one."""
+
+    def _check_metric(self, federation: Federation) -> None:
+        """Whether the task has it; of which examples it is defined the sites alone can say."""
+        main_metric(federation.task, self.config.metric)
+        further_metrics(self.config.metrics, self.config.metric, federation.task, federation.classes)
 
     def engine(self, job: Job) -> Engine:
         """The engine of one job, at round 0."""

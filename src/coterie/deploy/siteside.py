@@ -159,7 +159,7 @@ class LocalSite:
 
     def keep(self, order: Order, round: int, predictor: Predictor) -> None:
         """Put the site's own model where others find it, ``models/`` beside the state; a guard's folds make none."""
-        if _fold(order.config) is not None:
+        if _fold(order.config) is not None and order.config.get("save_models") is False:
             return
         algorithm, variant, seed = order.job
         place = RunDirectory(self.site.state.parent)

@@ -118,7 +118,7 @@ class Experiment:
                 "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or "
                 "validation examples."
             )
-        check_metric(self.config, federation)
+        self._check_metric(federation)
         check_roster(self.config, federation)
         self._size_model(federation)
         check_model(self.model, federation)
@@ -141,6 +141,9 @@ class Experiment:
             library()
         if self.config.privacy is not None and self.config.privacy.noise is not None:
             epsilon_of(1, self.config.privacy.noise, self.config.privacy.delta)  # whether it can be told
+
+    def _check_metric(self, federation: Federation) -> None:
+        check_metric(self.config, federation)
 
     def recipe(self) -> dict[str, Any]:
         """The part of the configuration that every result depends on."""
