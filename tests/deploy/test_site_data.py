@@ -16,6 +16,7 @@ from site_examples import PATIENTS, patients, patients_site, site
 from coterie.deploy.data import site_federation
 from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
+from coterie.federation.folds import Fold
 from coterie.federation.schema import Feature, Schema
 
 SPLITS = ("train", "validation", "test")
@@ -55,6 +56,32 @@ def test_a_table_is_encoded_by_the_constants_of_the_schema(tmp_path: Path) -> No
     expected = torch.tensor(sorted(rows), dtype=torch.float64).float()
     found = torch.tensor(sorted(torch.cat([inputs, targets[:, None]], 1).double().tolist())).float()
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def rows_of(federation: Federation, split: str) -> list[list[float]]:
+    """The examples of a split with their targets, in some order that does not depend on theirs."""
+    inputs, targets = federation.split(split).client(0)  # type: ignore[arg-type]
+    return sorted(torch.cat([inputs, targets[:, None].to(inputs.dtype)], 1).tolist())
+
+
+@pytest.mark.parametrize("own_file", [False, True])
+def test_in_the_folds_of_a_guard_every_row_that_is_not_for_testing_validates_once(
+    own_file: bool, tmp_path: Path
+) -> None:
+    """Also where those for validation lie in a file of their own."""
+    more = {}
+    if own_file:
+        patients(20, seed=1).to_csv(tmp_path / "later.csv", index=False)
+        more = {"validation": "later.csv"}
+    place = patients_site(tmp_path, **more)
+    whole = site_federation(place, seed=3, schema=PATIENTS)
+    folds = [site_federation(place, seed=3, schema=PATIENTS, fold=Fold(index=index, of=3)) for index in range(3)]
+    both = sorted(rows_of(whole, "train") + rows_of(whole, "validation"))
+    assert sorted(row for fold in folds for row in rows_of(fold, "validation")) == both
+    for fold in folds:
+        assert sorted(rows_of(fold, "train") + rows_of(fold, "validation")) == both
+        assert rows_of(fold, "test") == rows_of(whole, "test")
+        assert len(rows_of(fold, "validation")) in (len(both) // 3, len(both) // 3 + 1)
 
 
 def test_csv_compressed_csv_and_parquet_are_the_same(tmp_path: Path) -> None:

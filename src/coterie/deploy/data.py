@@ -13,12 +13,13 @@ from torch import Tensor
 
 from coterie.deploy.reading import Found, read_data
 from coterie.deploy.schema import differences
-from coterie.deploy.sections import SplitData, TableData
+from coterie.deploy.sections import SourceData, SplitData, TableData
 from coterie.deploy.sitefile import SiteFile
 from coterie.errors import CoterieError
 from coterie.federation import ClientData, Federation
 from coterie.federation.arrays import Arrays
 from coterie.federation.data import Normal
+from coterie.federation.folds import Fold, refolded
 from coterie.federation.frames import encode, encode_target, infer_schema, numbers
 from coterie.federation.partition.rule import Sizes
 from coterie.federation.partition.shares import split_counts, stratified
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int64]
 
 
-def site_federation(site: SiteFile, *, seed: int, schema: Schema | None) -> Federation:
+def site_federation(site: SiteFile, *, seed: int, schema: Schema | None, fold: Fold | None = None) -> Federation:
     """The one client of a site, with its training, validation and test data.
 
     Which examples are in which part depends on the seed and the name of the client alone. A source of Coterie is
@@ -45,17 +46,23 @@ def site_federation(site: SiteFile, *, seed: int, schema: Schema | None) -> Fede
         Seed of the run.
     schema : Schema, optional
         What every site's data must be like; left out, nothing is compared, and a table is what it seems to be.
+    fold : Fold, optional
+        Divides what is not for testing anew, see `coterie.federation.folds`; a table with ``standardise: own`` keeps
+        the mean and standard deviation of the run itself.
 
     Raises
     ------
     CoterieError
         The data cannot be read, or differ from the schema: the message says how.
     """
-    found = read_data(site, seed=seed, schema=schema)
+    found = read_data(site, seed=seed, schema=schema, fold=fold)
     if schema is not None and (sentences := site_differences(site, schema, found)):
         more = f" And {len(sentences) - 1} more: coterie deploy check {site.path}" if len(sentences) > 1 else ""
         raise CoterieError(f"{site.path}: {sentences[0]}{more}")
-    return divided(site, found, seed=seed, schema=schema)
+    federation = divided(site, found, seed=seed, schema=schema)
+    if fold is None or isinstance(site.data, SourceData):  # which is divided as the simulator does
+        return federation
+    return refolded(federation, fold, seed)
 
 
 def site_differences(site: SiteFile, schema: Schema, found: Found) -> list[str]:

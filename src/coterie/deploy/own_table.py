@@ -20,6 +20,8 @@ from coterie.errors import CoterieError
 from coterie.federation import ClientData, Federation
 from coterie.federation.build import parse
 from coterie.federation.datasets.sites import AT_SITES, SitesSource
+from coterie.federation.examples import Examples
+from coterie.federation.folds import Fold, folded
 from coterie.federation.frames import encode_target
 from coterie.federation.partition.rule import Division, Sizes
 from coterie.federation.places import Origin
@@ -101,8 +103,10 @@ class OwnTable:
     where: Origin
 
     @classmethod
-    def read(cls, site: SiteFile, options: SitesSource, *, seed: int) -> OwnTable:
+    def read(cls, site: SiteFile, options: SitesSource, *, seed: int, fold: Fold | None = None) -> OwnTable:
         """Read the table that a site's file names, and divide its rows; only target and split are looked at.
+
+        A fold divides what is not for testing anew, see `coterie.federation.folds`.
 
         Raises
         ------
@@ -129,6 +133,9 @@ class OwnTable:
         where = Origin.of(str(data.table), {files[part]: len(table) for part, table in tables.items()})
         lengths = {part: len(table) for part, table in tables.items()}
         division = _divided(site, data, options, whole, lengths, where, seed)
+        if fold is not None:
+            classes, none = torch.from_numpy(_strata(whole, options, where)), torch.zeros(len(whole), 0)
+            division = folded(division, Examples(str(data.table), none, classes, int(classes.max()) + 1), fold, seed)
         return cls(site, options, whole, division, where)
 
     @property

@@ -19,6 +19,7 @@ from coterie.federation import Federation, build_federation
 from coterie.federation.arrays import Arrays, as_arrays, of_dataset
 from coterie.federation.called import call
 from coterie.federation.datasets.images import PICTURES, read_images
+from coterie.federation.folds import Fold
 from coterie.federation.frames import read_frame
 from coterie.federation.schema import Schema, plain
 
@@ -41,7 +42,7 @@ class Found:
     federation: Federation | None = None
 
 
-def read_data(site: SiteFile, *, seed: int, schema: Schema | None) -> Found:
+def read_data(site: SiteFile, *, seed: int, schema: Schema | None, fold: Fold | None = None) -> Found:
     """Read what the section ``data:`` names.
 
     Parameters
@@ -52,6 +53,8 @@ def read_data(site: SiteFile, *, seed: int, schema: Schema | None) -> Found:
         Seed of the run; sources of Coterie and functions are given it.
     schema : Schema, optional
         Says the size and the classes of pictures.
+    fold : Fold, optional
+        Sources of Coterie are divided by it.
 
     Raises
     ------
@@ -60,7 +63,7 @@ def read_data(site: SiteFile, *, seed: int, schema: Schema | None) -> Found:
     """
     data = site.data
     if isinstance(data, SourceData):
-        return Found(federation=_client_of_source(site, data, seed))
+        return Found(federation=_client_of_source(site, data, seed, fold))
     if isinstance(data, PythonData):
         return _called(site, data, seed)
     if isinstance(data, TableData):
@@ -77,9 +80,10 @@ def _files(data: SplitData, everything: Path) -> dict[str, Path]:
     return {part: path for part, path in parts.items() if isinstance(path, Path)}
 
 
-def _client_of_source(site: SiteFile, data: SourceData, seed: int) -> Federation:
+def _client_of_source(site: SiteFile, data: SourceData, seed: int, fold: Fold | None) -> Federation:
     """One client of the federation that the simulator builds, under the site's name."""
-    federation = build_federation(data.federation, seed=seed, data_dir=data.data_dir)
+    section = data.federation if fold is None else data.federation.model_copy(update={"fold": fold})
+    federation = build_federation(section, seed=seed, data_dir=data.data_dir)
     wanted = data.client or site.client
     if wanted not in federation.names:
         few = ", ".join(federation.names[:8]) + (", ..." if federation.k > 8 else "")

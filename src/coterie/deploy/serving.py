@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from coterie.config import Config, SitesConfig, parse_config
+from coterie.deploy.guarding import SitesGuard
 from coterie.deploy.own_table import prepared_together
 from coterie.deploy.preparing import prepare
+from coterie.deploy.regreeted import Regreeted
 from coterie.deploy.roster import Roster
 from coterie.engines import Engine
 from coterie.engines.remote import Post, RemoteEngine, Terms
 from coterie.engines.wire import Packet, packed
 from coterie.errors import CoterieError
+from coterie.evaluation import further_metrics, main_metric
 from coterie.experiment.experiment import Experiment
+from coterie.experiment.guarding import Guard
 from coterie.experiment.plan import Job
 from coterie.experiment.result import Result
 from coterie.experiment.runner import read_config, stored_config
@@ -64,10 +68,12 @@ class Deployed(Experiment):
             )
         self.sites: SitesConfig = config.sites
         # as it was written, since how a site executes is its own affair; where the server tracks is the server's
+        self.written = config
         self.told = config.model_copy(update={"tracking": None}).as_dict()
         self.columns = prepared_together(self.told)  # of tables that the sites prepare together
         settled = {"engine": "flower", "device": "cpu", "save_models": False, "checkpoint_every": 1, "processes": 1}
         super().__init__(config.model_copy(update=settled))
+        self.config = self.config.model_copy(update={"save_losses": False})  # no example's loss leaves a site
         self.roster = Roster(tuple(self.sites.names), tuple(config.seeds), bind)
         hello = packed({"hello": {"names": self.roster.names, "seeds": list(config.seeds), "config": self.told}})
         self.post = posting(self.roster, hello)
@@ -94,6 +100,11 @@ class Deployed(Experiment):
     def _check_engine(self) -> None:
         """The engine is this one."""
 
+    def _check_metric(self, federation: Federation) -> None:
+        """Whether the task has it; of which examples it is defined the sites alone can say."""
+        main_metric(federation.task, self.config.metric)
+        further_metrics(self.config.metrics, self.config.metric, federation.task, federation.classes)
+
     def engine(self, job: Job) -> Engine:
         """The engine of one job, at round 0."""
         return RemoteEngine(
@@ -101,6 +112,24 @@ class Deployed(Experiment):
             post=self.post, terms=self.terms, run=self.roster.run, job=job.key, config=self.told,
             known=lambda: self.roster.federation(job.seed),
         )  # fmt: skip
+
+    def guard(self, directory: RunDirectory, console: Console | None) -> Guard:
+        """The guard of the run in ``directory``, whose methods have been trained."""
+        return SitesGuard(self, directory, console)
+
+    def once_more(self, config: Config, title: str) -> Deployed:
+        """Another experiment with the same sites, those that are there; each says anew what its data are like."""
+        sites = self.sites.model_copy(update={"start": self.sites.needed})
+
+        def posting(roster: Roster, hello: Packet) -> Post:
+            return Regreeted(self.post, roster, hello, self.terms, title)
+
+        return Deployed(config.model_copy(update={"sites": sites}), posting, bind=False)
+
+    def resume(self, directory: RunDirectory, *, console: Console | None = None) -> Result:
+        """Go on with the run in ``directory`` and the sites that it knows; see `Experiment.resume`."""
+        self.roster.load(directory.path)
+        return super().resume(directory, console=console)
 
     def write_config(self, directory: RunDirectory) -> None:
         """Store who the sites are, what they have agreed on, and, last of all, the configuration."""
@@ -125,7 +154,6 @@ class Deployed(Experiment):
         stored = parse_config(stored_config(directory), where=str(directory.config))
         if stored.sites is None or stored.sites.names != self.sites.names:
             raise CoterieError(f"{output} is a run of other sites: choose another output")
-        self.roster.load(directory.path)
         logger.info("going on with the run in %s", output)
         return self.resume(directory, console=console)
 

@@ -19,6 +19,7 @@ from coterie.deploy.own_table import OwnTable, prepared_together
 from coterie.deploy.roster import Card
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
+from coterie.deploy.witness import Witness
 from coterie.engines.outpost import Order, Outpost
 from coterie.engines.sites import Sites, stack_for
 from coterie.engines.wire import Malformed, Packet, packed
@@ -28,6 +29,7 @@ from coterie.experiment.plan import plan
 from coterie.experiment.setting import check_model, engine_settings, resolve_device, slow_precision
 from coterie.federation import Federation
 from coterie.federation.datasets.sites import SitesSource
+from coterie.federation.folds import Fold
 from coterie.federation.schema import Schema
 from coterie.models import ModelSpec
 from coterie.privacy import Gate, Refused
@@ -100,21 +102,26 @@ class LocalSite:
             if tree.get("client") != self.site.client:
                 raise Refused("the message is for another client")
             return packed({"client": self.site.client, "summaries": self._summaries(tree["prepare"])})
+        if "evidence" in tree or "verdict" in tree:
+            return packed(Witness(self.site, self.build, self.gate, self.keep).answer(tree))
         return Outpost(self.site.client, self.site.state, self.build, self.gate, self.keep).answer(packet)
 
     def _cards(self, hello: Mapping[str, Any]) -> dict[str, Any]:
         self._check_model(hello["config"])
         options, cards = prepared_together(hello["config"]), {}
         for seed in hello["seeds"]:
-            drawn = _drawn(hello["config"], int(seed))
-            card = Card.of(self.federation(drawn)) if options is None else self._card(options, drawn)
+            card = (
+                self._card(options, hello["config"], int(seed))
+                if options is not None
+                else Card.of(self.federation(hello["config"], int(seed)))
+            )
             self.policy.check_examples(card.train)
             cards[str(int(seed))] = card.model_dump()
         return cards
 
-    def _card(self, options: SitesSource, seed: int) -> Card:
+    def _card(self, options: SitesSource, config: Mapping[str, Any], seed: int) -> Card:
         """What is known of a table before the sites have agreed on its inputs."""
-        sizes = OwnTable.read(self.site, options, seed=seed).sizes
+        sizes = self._table(options, config, seed).sizes
         if options.regression:
             return Card(**sizes, shape=[], task="regression", classes=len(options.targets))
         return Card(**sizes, shape=[], task="classification", classes=options.classes or len(options.labels or ()))
@@ -125,18 +132,19 @@ class LocalSite:
         options = prepared_together(wanted["config"])
         if options is None:
             raise Malformed("a message asks for sums that its configuration does not")
-        told = {}
-        for seed in wanted["seeds"]:
-            table = OwnTable.read(self.site, options, seed=_drawn(wanted["config"], int(seed)))
-            told[str(int(seed))] = table.told(self.policy)
-        return told
+        tables = {int(seed): self._table(options, wanted["config"], int(seed)) for seed in wanted["seeds"]}
+        return {str(seed): table.told(self.policy) for seed, table in tables.items()}
 
-    def federation(self, seed: int, order: Order | None = None) -> Federation:
-        """The site's own data, divided by a seed; an order may say how its table becomes inputs."""
-        options = None if order is None else prepared_together(order.config)
+    def _table(self, options: SitesSource, config: Mapping[str, Any], seed: int) -> OwnTable:
+        """The site's table, divided as a run of this configuration with this seed wants it."""
+        return OwnTable.read(self.site, options, seed=_drawn(config, seed), fold=_fold(config))
+
+    def federation(self, config: Mapping[str, Any], seed: int, order: Order | None = None) -> Federation:
+        """The site's own data, divided likewise; an order may say how its table becomes inputs."""
+        options = None if order is None else prepared_together(config)
         if options is not None and order is not None:
-            return OwnTable.read(self.site, options, seed=seed).federation(_schema(order))
-        return site_federation(self.site, seed=seed, schema=self.schema)
+            return self._table(options, config, seed).federation(_schema(order))
+        return site_federation(self.site, seed=_drawn(config, seed), schema=self.schema, fold=_fold(config))
 
     def build(self, order: Order) -> Sites:
         """Data, method and model of an order, ready to compute.
@@ -154,7 +162,7 @@ class LocalSite:
             raise Malformed("a message names a method that its configuration has not")
         settings = replace(engine_settings(config, job), chunk=None, workers=None, client_memory=None)
         settings = replace(settings, threads=self.site.threads)
-        federation = self.federation(_drawn(order.config, job.seed), order)
+        federation = self.federation(order.config, job.seed, order)
         model = ModelSpec(config.model.name, config.model.options)
         check_model(model, federation)
         if slow := slow_precision(config):
@@ -187,11 +195,13 @@ class LocalSite:
             self.policy.check_model(name)
 
     def keep(self, order: Order, round: int, predictor: Predictor) -> None:
-        """Put the site's own model where others find it: ``models/`` beside the state."""
+        """Put the site's own model where others find it, ``models/`` beside the state; a guard's folds make none."""
+        if _fold(order.config) is not None and order.config.get("save_models") is False:
+            return
         algorithm, variant, seed = order.job
         place = RunDirectory(self.site.state.parent)
         config = self._config(order)
-        federation = self.federation(_drawn(order.config, seed), order)
+        federation = self.federation(order.config, seed, order)
         facts = handed_over(federation, ModelSpec(config.model.name, config.model.options), predictor, federation.names)
         models = predictor.models.tensors
         folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
@@ -206,6 +216,16 @@ def _schema(order: Order) -> Schema:
         return Schema.model_validate(order.schema)
     except ValidationError as error:
         raise Malformed("a message does not say what the sites have agreed on") from error
+
+
+def _fold(config: Mapping[str, Any]) -> Fold | None:
+    """The fold of a guard that a configuration is about; raises ``Malformed``."""
+    section = config.get("federation")
+    own = section.get("fold") if isinstance(section, Mapping) else None
+    try:
+        return None if own is None else Fold.model_validate(own)
+    except ValidationError as error:
+        raise Malformed("a message names a fold that there is not") from error
 
 
 def _drawn(config: Mapping[str, Any], seed: int) -> int:

@@ -133,6 +133,11 @@ class SiteFolder:
         found = (re.fullmatch(r"round(\d+)\.model", path.name) for path in self.path.glob("*.model"))
         return sorted(int(match[1]) for match in found if match)
 
+    def nearest(self, round: int | None) -> int | None:
+        """That round, or the newest of which it is known what the client predicts with; None where there is none."""
+        rounds = self.predictors()
+        return round if round in rounds else rounds[-1] if rounds else None
+
     def predictor(self, round: int, layout: Layout) -> Predictor:
         """What the client predicts with after a round; ``CoterieError`` where that was not kept."""
         saved = checkpoint.read(self._predictor(round), "cpu", what="the model", missing="it was not kept here")

@@ -168,8 +168,7 @@ class Outpost:
                 report["undefined"] = _told(sites) if report["metrics"] else {}
             if order.call is not None:
                 self._call(packet, order, sites, folder, report)
-            if order.last and self.keep is not None and (rounds := folder.predictors()):
-                chosen = order.best if order.best in rounds else rounds[-1]
+            if order.last and self.keep is not None and (chosen := folder.nearest(order.best)) is not None:
                 self.keep(order, chosen, folder.predictor(chosen, sites.stack.layout))
 
     def _evaluate(

@@ -75,10 +75,16 @@ def evidence(alone: ArrayLike, personalised: ArrayLike, owner: ArrayLike, client
     n = np.bincount(who, minlength=clients)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.bincount(who, delta, minlength=clients) / n
-        squares = np.bincount(who, (delta - mean[who]) ** 2, minlength=clients)
-        common = squares.sum() / max(1, int((n - 1)[n > 0].sum()))
+        squares = np.bincount(who, (delta - mean[who]) ** 2, minlength=clients).astype(np.float64)
+    return of_moments(n, mean, squares)
+
+
+def of_moments(n: NDArray[np.int64], mean: Floats, squares: Floats) -> Evidence:
+    """The same from each client's number of examples, mean difference and sum of squared deviations, ``(K,)`` each."""
+    common = squares.sum() / max(1, int((n - 1)[n > 0].sum()))
+    with np.errstate(invalid="ignore", divide="ignore"):
         variance = (squares + PRIOR_DEGREES * common) / (np.maximum(n - 1, 0) + PRIOR_DEGREES) / n
-    return Evidence(n, mean, np.where(n > 0, variance, np.nan))
+    return Evidence(n, np.where(n > 0, mean, np.nan), np.where(n > 0, variance, np.nan))
 
 
 def judge(found: Evidence, confidence: float) -> Judgement:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.evaluation.guard import PRIOR_DEGREES, Evidence
+from coterie.evaluation.moments import Moments
 
 Floats = NDArray[np.float64]
 
@@ -34,46 +35,51 @@ class Scored:
     owner: NDArray[np.int64]
 
 
+Placements = tuple[Moments, Moments]
+"""How two models' placements of positive and of negative examples differ; one of them is of none for one class."""
+
+
 def auroc_evidence(folds: Sequence[Scored], clients: int) -> Evidence:
     """What validation says of each client's AUROC, ``(K,)``; scores of different folds are of different models.
 
     Folds are averaged by ``m n / (m + n)``, with m positive and n negative examples. A variance is drawn to that of all
     clients together, as in `evidence`. A client with one class in each fold has no evidence, and NaN.
     """
-    parts = [(client, _placements(fold, fold.owner == client)) for client in range(clients) for fold in folds]
-    kept = [(client, part) for client, part in parts if part is not None]
-    n = sum((np.bincount(fold.owner, minlength=clients) for fold in folds), np.zeros(clients, dtype=np.int64))
-    spreads = [_spreads([(client, part[side]) for client, part in kept], clients) for side in (0, 1)]
-    difference, variance = np.full(clients, np.nan), np.full(clients, np.nan)
-    for client in range(clients):
-        own = [part for owner, part in kept if owner == client]
+    return of_placements([[placements(fold, fold.owner == client) for fold in folds] for client in range(clients)])
+
+
+def of_placements(clients: Sequence[Sequence[Placements]]) -> Evidence:
+    """The same from the `placements` of each client, fold by fold."""
+    kept = [[part for part in parts if part[0].n and part[1].n] for parts in clients]
+    n = np.array([sum(side.n for part in parts for side in part) for parts in clients], dtype=np.int64)
+    spreads = [_spreads([[part[side] for part in parts] for parts in kept]) for side in (0, 1)]
+    difference, variance = np.full(len(clients), np.nan), np.full(len(clients), np.nan)
+    for client, own in enumerate(kept):
         if own:
-            m, others = (np.array([len(part[side]) for part in own], dtype=np.float64) for side in (0, 1))
+            m, others = (np.array([part[side].n for part in own], dtype=np.float64) for side in (0, 1))
             weight = m * others / (m + others)
             weight /= weight.sum()
-            difference[client] = weight @ np.array([part[0].mean() for part in own])
+            difference[client] = weight @ np.array([part[0].mean for part in own])
             variance[client] = weight**2 @ (spreads[0][client] / m + spreads[1][client] / others)
     return Evidence(n, difference, variance)
 
 
-def _placements(fold: Scored, rows: NDArray[np.bool_]) -> tuple[Floats, Floats] | None:
-    """How both models' placements of positive ``(m,)`` and negative examples ``(n,)`` differ; None for one class."""
+def placements(fold: Scored, rows: NDArray[np.bool_]) -> Placements:
+    """How both models' placements of positive and negative examples differ, among ``rows: (n,)`` of a fold."""
     positive = fold.positive[rows]
     if positive.all() or not positive.any():
-        return None
+        return Moments(int(positive.sum()), 0.0, 0.0), Moments(int((~positive).sum()), 0.0, 0.0)
     above = []
     for scores in (fold.personalised[rows], fold.alone[rows]):
         pairs = scores[positive][:, None] - scores[~positive][None, :]
         above.append((pairs > 0) + 0.5 * (pairs == 0))
     delta = above[0] - above[1]
-    return delta.mean(1), delta.mean(0)
+    return Moments.of(delta.mean(1)), Moments.of(delta.mean(0))
 
 
-def _spreads(parts: Sequence[tuple[int, Floats]], clients: int) -> Floats:
+def _spreads(clients: Sequence[Sequence[Moments]]) -> Floats:
     """The variance of placements of each client, ``(K,)``, within its folds and drawn to that of all."""
-    squares, degrees = np.zeros(clients), np.zeros(clients)
-    for client, values in parts:
-        squares[client] += ((values - values.mean()) ** 2).sum()
-        degrees[client] += len(values) - 1
+    squares = np.array([sum(part.squares for part in parts) for parts in clients], dtype=np.float64)
+    degrees = np.array([sum(part.n - 1 for part in parts) for parts in clients], dtype=np.float64)
     common = squares.sum() / max(1.0, degrees.sum())
     return np.asarray((squares + PRIOR_DEGREES * common) / (degrees + PRIOR_DEGREES))

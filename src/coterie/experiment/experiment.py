@@ -15,7 +15,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.given import recognised
-from coterie.experiment.guarding import check_guard, guards, section
+from coterie.experiment.guarding import Guard, check_guard, guards, section
 from coterie.experiment.newcomers import divide, held_out
 from coterie.experiment.plan import Job, Plan, plan
 from coterie.experiment.result import Result
@@ -126,7 +126,7 @@ class Experiment:
                 "guard compares models on examples that all count alike, but these have weights: remove guard, or "
                 "federation.weights."
             )
-        check_metric(self.config, federation)
+        self._check_metric(federation)
         check_roster(self.config, federation)
         self._size_model(federation)
         check_model(self.model, federation)
@@ -150,6 +150,9 @@ class Experiment:
         if self.config.privacy is not None and self.config.privacy.noise is not None:
             epsilon_of(1, self.config.privacy.noise, self.config.privacy.delta)  # whether it can be told
 
+    def _check_metric(self, federation: Federation) -> None:
+        check_metric(self.config, federation)
+
     def recipe(self) -> dict[str, Any]:
         """The part of the configuration that every result depends on."""
         tree = self.config.as_dict()
@@ -171,6 +174,10 @@ class Experiment:
                 federation, job.system.method, self.model, settings, address=cluster.address, actors=cluster.actors
             )
         return Simulation(federation, job.system.method, self.model, settings)
+
+    def guard(self, directory: RunDirectory, console: Console | None) -> Guard:
+        """The guard of the run in ``directory``, whose methods have been trained."""
+        return Guard(self, directory, console)
 
     def run(self, *, output: Path | None = None, overwrite: bool = False, console: Console | None = None) -> Result:
         """Run everything into a new run directory.

@@ -37,14 +37,24 @@ LOSS = {
 }  # fmt: skip
 """By which loss two models are compared, where that is reported; by pairs of examples for AUROC and AUPRC."""
 
+
+def loss_of(metric: str) -> str | None:
+    """By which loss two models are compared, where ``metric`` is reported; None where it is by pairs of examples."""
+    return LOSS.get(metric.partition(":")[0])
+
+
 UNTOLD = {"page": False, "save_models": False, "save_server": False, "save_relations": "none", "tracking": None}
 """What nobody will look at in the folds."""
 
 
+def guarded_variant(variant: str) -> str:
+    """How the variant of a system is called under the guard."""
+    return f"{variant}+{GUARDED}" if variant else GUARDED
+
+
 def guarded(system: System) -> System:
     """The system as it is reported under the guard."""
-    variant = f"{system.variant}+{GUARDED}" if system.variant else GUARDED
-    return replace(system, variant=variant, label=f"{system.label} + {GUARDED}", guarded=False)
+    return replace(system, variant=guarded_variant(system.variant), label=f"{system.label} + {GUARDED}", guarded=False)
 
 
 def guards(plan: Plan) -> bool:
@@ -68,8 +78,6 @@ def check_guard(config: Config, guarded: bool) -> None:
     if not guarded:
         return
     folds = section(config).folds
-    if config.engine == "flower":
-        raise CoterieError("guard: it is not available at real sites: remove it, and study it in a simulation.")
     if folds and config.federation.fold is not None:
         raise CoterieError("guard makes folds of its own: remove federation.fold, or set guard.folds: 0.")
     if folds and config.privacy is not None and config.privacy.noise is not None:
@@ -167,10 +175,9 @@ class Guard:
         books = [history, *(self._read(place, History.read) for place in places if place is not self.directory)]
         for decision in decisions:
             self._enter(history, decision, reached, books)
-            if self.experiment.config.save_models:
-                self._keep_models(decision)
         table = pd.concat([decision.rows for decision in decisions])
         save_guard(self.directory, table)
+        self._settle(decisions)
         labels = {guarded(system).key: guarded(system).label for system in self.systems}
         return guard_sentences(table, labels.__getitem__)
 
@@ -201,11 +208,7 @@ class Guard:
 
     def _fold(self, index: int, names: set[str]) -> RunDirectory:
         """One fold, trained to its end now or before."""
-        from coterie.experiment.experiment import Experiment
-
-        path = self.directory.guard_fold(index)
-        config, given = fold_config(self.experiment.config, index, names), self.experiment.given
-        fold = Experiment(config, data_dir=self.experiment.data_dir, federation=given)
+        path, fold = self.directory.guard_fold(index), self._experiment(index, names)
         known = (path / "environment.json").exists()
         if known:
             self._read(RunDirectory(path), History.read)
@@ -225,20 +228,33 @@ class Guard:
             raise Interrupted(self.directory.path, stop.number) from None
         return RunDirectory(path)
 
+    def _experiment(self, index: int, names: set[str]) -> Experiment:
+        """The experiment of one fold of the methods with these ``names``."""
+        from coterie.experiment.experiment import Experiment
+
+        config, given = fold_config(self.experiment.config, index, names), self.experiment.given
+        return Experiment(config, data_dir=self.experiment.data_dir, federation=given)
+
     def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
         """What the clients of every guarded run decide."""
+        for job in self.experiment.plan:
+            if job.system.guarded:
+                names, found = self._evidence(job, places)
+                yield Decision(job, names, found, judge(found, self.settings.confidence))
+
+    def _evidence(self, job: Job, places: list[RunDirectory]) -> tuple[tuple[str, ...], Evidence]:
+        """The clients, and what validation says of each of them."""
 
         def load(run: Job, place: RunDirectory) -> Losses:
             return load_losses(place, *run.key)
 
-        for job in self.experiment.plan:
-            if job.system.guarded:
-                alone = Job(self.experiment.plan.reference, job.seed)
-                pairs = [
-                    (self._read(place, partial(load, alone)), self._read(place, partial(load, job))) for place in places
-                ]
-                found = compared(pairs, LOSS.get(self._metric.partition(":")[0]))
-                yield Decision(job, pairs[0][0].names, found, judge(found, self.settings.confidence))
+        alone = self._alone(job)
+        pairs = [(self._read(place, partial(load, alone)), self._read(place, partial(load, job))) for place in places]
+        return pairs[0][0].names, compared(pairs, loss_of(self._metric))
+
+    def _alone(self, job: Job) -> Job:
+        """LOCAL with the seed of ``job``."""
+        return Job(self.experiment.plan.reference, job.seed)
 
     @property
     def _metric(self) -> str:
@@ -258,7 +274,7 @@ class Guard:
         books: list[History],
     ) -> None:
         """The guarded run's results, in the round that its method reports, and what both its models cost."""
-        job, alone = decision.job, Job(self.experiment.plan.reference, decision.job.seed)
+        job, alone = decision.job, self._alone(decision.job)
         key = Job(guarded(job.system), job.seed).key
         history.cut(*key, -1)
         if job.key not in reached or alone.key not in reached:
@@ -279,9 +295,10 @@ class Guard:
             history.add(*key, last, "", metric, sum(sizes.get(metric, 0) for sizes, _ in costs), phase="train")
         history.add_timing(*key, last, "train", sum(seconds for _, seconds in costs))
 
-    def _keep_models(self, decision: Decision) -> None:
-        """The models that the clients keep, beside those of the method and of LOCAL."""
-        job, alone = decision.job, Job(self.experiment.plan.reference, decision.job.seed)
-        own = Job(guarded(job.system), job.seed)
-        for client, keep in zip(decision.names, decision.judged.keep.tolist(), strict=True):
-            copy_model(self.directory, (job if keep else alone).key, own.key, client)
+    def _settle(self, decisions: Sequence[Decision]) -> None:
+        """The models that the clients keep, beside those of the methods and of LOCAL."""
+        for decision in decisions if self.experiment.config.save_models else ():
+            job, alone = decision.job, self._alone(decision.job)
+            own = Job(guarded(job.system), job.seed)
+            for client, keep in zip(decision.names, decision.judged.keep.tolist(), strict=True):
+                copy_model(self.directory, (job if keep else alone).key, own.key, client)

@@ -14,7 +14,6 @@ from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Task, choose_round, gain_scale, macro, main_metric, summarise, summarise_newcomers
 from coterie.experiment.display import Display, Standing
-from coterie.experiment.guarding import Guard
 from coterie.experiment.guarding_newcomers import guard_newcomers, shown
 from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.plan import Job, System
@@ -82,7 +81,7 @@ class Session:
                 raise
         if any(job.key not in self.record.finished for job in plan):
             raise Interrupted(self.directory.path, self.stop.number or 0)
-        remarks = Guard(self.experiment, self.directory, self.console).run(self.history)
+        remarks = self.experiment.guard(self.directory, self.console).run(self.history)
         if remarks:
             self._write()
         task = self.experiment.federation(config.seeds[0]).task

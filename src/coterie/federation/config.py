@@ -145,7 +145,7 @@ class FederationConfig(BaseModel):
     def _undivided(self) -> FederationConfig:
         """The section of data that are divided already, or are at sites, which divide them as their own files say."""
         usual = {"partition": RULES["natural"].model_validate({"rule": "natural"}), "normalise": "none"}
-        free = {"source", "seed"} | ({"fold"} if self.source == IN_MEMORY else set())
+        free = {"source", "seed", "fold"}
         if idle := [key for key in KEYS if key not in free and getattr(self, key) != usual.get(key)]:
             reason = UNDIVIDED[self.source]
             raise ValueError(f"{idle[0]} means nothing where source is {self.source}, {reason}: remove it")

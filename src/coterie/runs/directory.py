@@ -23,6 +23,7 @@ FILES = (
     "timings.parquet",
     "failures.csv",
     "guard.csv",
+    "evidence.json",
     "undefined.csv",
     "summary.json",
     "report.html",
