@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,10 @@ def table(number: int, n: int = 30) -> pd.DataFrame:
     )
 
 
-def simulate(folder: Path, **changes: Any) -> Path:
+def simulate(folder: Path, columns: Mapping[str, Any] = COLUMNS, **changes: Any) -> Path:
     """The run directory of a simulation of all their rows."""
     whole = pd.concat([table(number).assign(site=name) for number, name in enumerate(SITES)])
     whole.to_csv(folder / "all.csv", index=False)
-    federation = {"source": "table", "path": str(folder / "all.csv"), "client": "site", **COLUMNS}
+    federation = {"source": "table", "path": str(folder / "all.csv"), "client": "site", **columns}
     coterie.run({**EXPERIMENT, "federation": federation, **changes}, output=folder / "run")
     return folder / "run"

@@ -117,6 +117,11 @@ def values_of(run: Path, column: str) -> list[str]:
     return feature["values"]
 
 
+UNKNOWN = pytest.mark.filterwarnings("ignore:The value 'white' of the column:coterie.errors.CoterieWarning")
+"""A site's own category, where its values do not enter the schema; in its log."""
+
+
+@UNKNOWN
 def test_a_site_that_refuses_is_named_and_trains_by_the_sums_of_the_others(tmp_path: Path) -> None:
     folder = placed(tmp_path / "sites", west={"policy": {"preprocessing": False}})
     deployed(folder, **ONE)[0].run_or_resume(tmp_path / "run", None)
@@ -155,6 +160,7 @@ def test_rare_categories_stay_where_they_are(tmp_path: Path) -> None:
     assert colours == ["black", "blue", "green", "red", "white"]
 
 
+@UNKNOWN
 def test_a_site_that_comes_late_gets_the_schema_then(tmp_path: Path) -> None:
     folder = placed(tmp_path / "sites")
     experiment, couriers = deployed(folder, algorithms=["fedavg"], **TWO)
@@ -321,3 +327,53 @@ def test_each_seed_has_a_schema_of_the_rows_that_it_trains_on(tmp_path: Path) ->
     assert [feature["name"] for feature in first["features"]] == [feature["name"] for feature in second["features"]]
     assert first["features"][0]["mean"] != second["features"][0]["mean"]
     assert couriers.prepared == list(SITES)  # once for both
+
+
+def test_targets_are_standardised_by_the_sums_of_all_sites(tmp_path: Path) -> None:
+    columns = {
+        "target": "age", "task": "regression", "split": "part", "missing": "mean", "categorical": ["ward"],
+        "preprocessing": "federated", "ignore": ["state"],
+    }  # fmt: skip
+    path = simulate(tmp_path, columns)
+    folder = placed(tmp_path / "sites")
+    deployed(folder, columns)[0].run_or_resume(tmp_path / "deployed", None)
+    schema = schema_of(tmp_path / "deployed")["schema"]
+    trained = pd.concat([rows[rows["part"] == "train"] for rows in map(table, range(3))])["age"]
+    assert schema["target_mean"] == [pytest.approx(trained.mean(), rel=1e-12)]
+    assert schema["target_std"] == [pytest.approx(trained.std(ddof=0), rel=1e-12)]
+    assert schema_of(tmp_path / "deployed") == schema_of(path)
+    check_equal(tmp_path / "deployed", path)
+    check_models(folder, path)
+
+
+def test_a_site_without_sums_of_its_target_is_left_out(tmp_path: Path) -> None:
+    columns = {"target": "age", "task": "regression", "missing": "mean", "preprocessing": "federated"}
+    experiment, couriers = deployed(placed(tmp_path / "sites"), columns, **ONE, **TWO)
+
+    def without(name: str, packet: Packet) -> Packet:
+        tree = packet.tree()
+        if name == "west":
+            del tree["summaries"]["0"]["age"]
+        return packed(tree)
+
+    couriers.change = without
+    experiment.federation(0)
+    assert experiment.roster.agreed[0].left_out == {"west": "it has sent no sum of its target 'age'"}
+
+
+def test_each_fold_of_a_guard_agrees_anew(tmp_path: Path) -> None:
+    """What validates in a fold enters no sum of it, and the decision is about all rows that are not for testing."""
+    folder = placed(tmp_path / "sites")
+    experiment, couriers = deployed(folder, **{**ONE, "algorithms": ["local", "fedavg"]}, guard={"folds": 2})
+    experiment.run_or_resume(tmp_path / "run", None)
+    assert couriers.prepared == 3 * list(SITES)
+    means = [
+        schema_of(place)["schema"]["features"][0]["mean"]
+        for place in (tmp_path / "run", *(tmp_path / "run" / "guard" / f"fold{i}" for i in range(2)))
+    ]
+    assert len(set(means)) == 3
+    decided = pd.read_csv(tmp_path / "run" / "guard.csv")
+    assert list(decided["client"]) == list(SITES)
+    assert (decided["n"] == 25 + 5).all()  # each validates in one fold, and five in the run itself
+    assert (folder / "west" / "models" / "fedavg-guard").exists()
+    assert schema_of(folder / "west") == schema_of(tmp_path / "run")
