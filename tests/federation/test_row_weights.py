@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,8 +103,37 @@ def test_arrays_come_with_weights() -> None:
         given({"a": WEIGHTS})
     with pytest.raises(CoterieError, match="from_arrays: weights must be finite numbers that are not negative"):
         given({"a": WEIGHTS, "b": [1.0, -1.0, 1.0]})
-    with pytest.raises(CoterieError, match="has 6 inputs but 5 weights"):
-        given({"a": WEIGHTS, "b": [1.0, 1.0]})
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"a": WEIGHTS, "b": [1.0, 1.0]}, "weights of client 'b' are 2, but it has 3 examples"),
+        ({"a": [*WEIGHTS, 1.0], "b": [1.0, 1.0]}, "weights of client 'a' are 4, but it has 3 examples"),
+        ({"a": WEIGHTS, "b": 1.0}, "weights of client 'b' are no list, but it has 3 examples"),
+        ({"a": WEIGHTS, "b": {"train": WEIGHTS}}, "weights of client 'b' are no list, but it has 3 examples"),
+        ({"a": WEIGHTS, "b": WEIGHTS, "c": WEIGHTS}, "weights name 'c', which is no client"),
+    ],
+)
+def test_every_client_has_a_weight_for_each_of_its_examples(weights: dict[str, Any], message: str) -> None:
+    with pytest.raises(CoterieError, match=message):
+        given(weights)
+
+
+def test_listed_clients_have_listed_weights() -> None:
+    pair = np.arange(9.0).reshape(3, 3), np.array([0, 1, 0])
+    found = [
+        Federation.from_arrays([pair, pair], validation=0, test=1, weights=weights)
+        for weights in ([WEIGHTS, WEIGHTS], {0: WEIGHTS, 1: WEIGHTS}, np.array([WEIGHTS, WEIGHTS]))
+    ]
+    assert len({federation.digest for federation in found}) == 1
+
+
+def test_weights_as_large_as_numbers_can_be() -> None:
+    large, same = given({"a": [1e308, 1.5e308, 1e308], "b": WEIGHTS}), given({"a": [2.0, 3.0, 2.0], "b": WEIGHTS})
+    assert large.train.weights is not None
+    assert same.train.weights is not None
+    np.testing.assert_allclose(large.train.weights, same.train.weights, rtol=1e-14)
 
 
 def test_weights_go_with_their_examples_wherever_they_go() -> None:

@@ -73,9 +73,9 @@ class Federation:
         validation: int | float = 0.2,
         test: int | float = 0.2,
         seed: int = 0,
-        blocks: Mapping[str, Sequence[int | str]] | None = None,
-        order: Mapping[str, Sequence[Any]] | None = None,
-        weights: Mapping[str, Sequence[float]] | None = None,
+        blocks: Mapping[Any, Sequence[int | str]] | Sequence[Sequence[int | str]] | None = None,
+        order: Mapping[Any, Sequence[Any]] | Sequence[Sequence[Any]] | None = None,
+        weights: Mapping[Any, Sequence[float]] | Sequence[Sequence[float]] | None = None,
     ) -> Federation:
         """A federation of arrays or tensors.
 
@@ -88,6 +88,9 @@ class Federation:
             blocks: by client, which examples belong together, ``(n,)`` numbers or texts: they go to one split.
             order: by client, when its examples were taken: the earliest are for training, the latest for the test.
             weights: by client, how much its examples count in losses and metrics, ``(n,)`` numbers of at least 0.
+
+        Of clients that come in parts, blocks, order and weights are those of one part after the other, as ``clients``
+        has them. Where ``clients`` is a list, they may be lists as well.
 
         Raises:
             CoterieError: data of a client that do not fit together or are too few; the message names it.

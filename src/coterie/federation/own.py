@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,37 +25,57 @@ from coterie.federation.weights import checked_weights
 if TYPE_CHECKING:
     import pandas as pd
 
+OfExamples = Mapping[Any, Sequence[Any]] | Sequence[Sequence[Any]]
+"""Something of every example, by client; a list where clients are one."""
+
 
 def of_arrays(
     given: Any,
     validation: Amount,
     test: Amount,
     seed: int,
-    blocks: Mapping[str, Sequence[int | str]] | None = None,
-    order: Mapping[str, Sequence[Any]] | None = None,
-    weights: Mapping[str, Sequence[float]] | None = None,
+    blocks: OfExamples | None = None,
+    order: OfExamples | None = None,
+    weights: OfExamples | None = None,
 ) -> Federation:
     """See `Federation.from_arrays`."""
     clients = by_client(given, "from_arrays")
     examples = examples_of_clients("arrays", clients)
-    together, times = _by_row(blocks, list(clients), "blocks"), _by_row(order, list(clients), "order")
-    weighed = _by_row(weights, list(clients), "weights")
+    counts = {name: sum(map(len, parts.values())) for name, parts in clients.items()}
+    together, times = _by_row(blocks, counts, "blocks"), _by_row(order, counts, "order")
+    weighed = _by_row(weights, counts, "weights")
     checked = None if weighed is None else checked_weights(weighed, "from_arrays: weights")
     return _federation(replace(examples, blocks=together, order=times, weights=checked), validation, test, seed)
 
 
-def _by_row(of: Mapping[str, Sequence[Any]] | None, names: Sequence[str], what: str) -> list[Any] | None:
+def _by_row(of: OfExamples | None, counts: Mapping[str, int], what: str) -> list[Any] | None:
     """What is known of each client's examples, in the order of the joined rows; None where nothing is."""
     if of is None:
         return None
-    if missing := [name for name in names if name not in of]:
+    known = {str(name): own for name, own in (of.items() if isinstance(of, Mapping) else enumerate(of))}
+    if missing := [name for name in counts if name not in known]:
         raise CoterieError(
             f"from_arrays: {what} lack the client {missing[0]!r}: give them for all clients or for none."
         )
-    rows = [(name, one) for name in names for one in of[name]]
-    if gap := next((name for name, one in rows if one is None or one != one), None):
+    if strange := [name for name in known if name not in counts]:
+        raise CoterieError(f"from_arrays: {what} name {strange[0]!r}, which is no client: leave it out.")
+    for name, count in counts.items():
+        found = len(known[name]) if isinstance(known[name], Sized) and not isinstance(known[name], Mapping) else None
+        if found != count:
+            raise CoterieError(
+                f"from_arrays: {what} of client {name!r} are {'no list' if found is None else found}, but it has "
+                f"{count} examples: give one for each, of one part after the other."
+            )
+    rows = [(name, one) for name in counts for one in known[name]]
+    if gap := next((name for name, one in rows if _lacks(one)), None):
         raise CoterieError(f"from_arrays: {what} of client {gap!r} lack a value: every example needs one.")
     return [one for _, one in rows]
+
+
+def _lacks(value: Any) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_scalar(value) and bool(pd.isna(value))
 
 
 def of_datasets(given: Any, validation: Amount, test: Amount, seed: int) -> Federation:

@@ -75,7 +75,7 @@ def training_means(weights: Floats, train: Sequence[Rows], names: Sequence[str])
                 "it: give it weights, or leave it out."
             )
         if len(own):  # equal weights become 1 exactly
-            means[client] = own[0] if own.min() == own.max() else math.fsum(own) / len(own)
+            means[client] = own[0] if own.min() == own.max() else math.fsum(own / own.max()) / len(own) * own.max()
     return means
 
 
