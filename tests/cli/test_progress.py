@@ -43,7 +43,9 @@ def test_a_log_file_sees_one_line_a_run(tmp_path: Path) -> None:
     [
         (Standing(3, "accuracy", 0.7414, None), "accuracy 0.741"),
         (Standing(3, "accuracy", 0.7414, 2.34), "accuracy 0.741  gain +2.3 pp"),
-        (Standing(3, "mae", 0.5, -0.0125), "mae 0.500  gain -0.0125"),
+        (Standing(3, "mae", 0.5, -0.0125), "mae 0.5  gain -0.0125"),
+        (Standing(3, "rmse", 356716878.6, 44027985.78), "rmse 3.567e+08  gain +4.4e+07"),
+        (Standing(3, "r2", 0.5, -0.0125), "r2 0.500  gain -0.0125"),
     ],
 )
 def test_how_a_run_stands(standing: Standing, text: str) -> None:

@@ -75,9 +75,18 @@ def test_what_it_takes_is_booked(tmp_path: Path, preprocessing: str) -> None:
     assert set(down.tolist()) == {len(json.dumps(told, separators=(",", ":"))) - 1}
 
 
-@pytest.mark.parametrize("keys", [{"preprocessing": "none"}, {"standardise_targets": False}], ids=str)
-def test_where_they_are_not_standardised_large_ones_are_told_of(tmp_path: Path, keys: dict[str, Any]) -> None:
-    with pytest.warns(CoterieWarning, match=r"'cost' is about 4,\d{3}.* Say standardise_targets: true, or divide"):
+@pytest.mark.parametrize(
+    ("keys", "remedy"),
+    [
+        ({"preprocessing": "none"}, "preprocessing: federated, which"),
+        ({"standardise_targets": False}, "standardise_targets: true,"),
+    ],
+    ids=str,
+)
+def test_where_they_are_not_standardised_large_ones_are_told_of(
+    tmp_path: Path, keys: dict[str, Any], remedy: str
+) -> None:
+    with pytest.warns(CoterieWarning, match=rf"'cost' is about 4,\d{{3}}.* Say {remedy} .*divide"):
         federation = built(tmp_path, costly(1e3), **COSTS, features=["age"], **keys)
     assert federation.train.target_normal is None
     assert "target_mean" not in federation.source["schema"]
@@ -136,3 +145,24 @@ def test_a_schema_has_both_or_neither() -> None:
         Schema(**one, target_mean=[1.0, 2.0], target_std=[1.0, 1.0])
     with pytest.raises(ValueError, match="belong to a regression, one number a target"):
         Schema(classes=2, features=[Feature(name="x")], target_mean=[1.0, 1.0], target_std=[1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "message"),
+    [
+        (1e200, 0.0, "in the target 'cost' is too large to compute with"),
+        (1e-60, 0.0, "The target 'cost', from .*, varies too little for the single precision"),
+        (1.0, 1e9, "The target 'cost', from 100000000.* to 100000000.*, varies too little for the single precision"),
+    ],
+)
+def test_single_precision_must_tell_them_apart(tmp_path: Path, scale: float, shift: float, message: str) -> None:
+    table = costly(scale)
+    table["cost"] += shift
+    with pytest.raises(CoterieError, match=message):
+        built(tmp_path, table, **COSTS)
+
+
+@pytest.mark.parametrize("value", [0.1, 1e9 + 1])
+def test_a_target_that_never_varies_is_no_matter_of_precision(tmp_path: Path, value: float) -> None:
+    federation = built(tmp_path, costly().assign(cost=value), **COSTS)
+    assert federation.source["schema"]["target_std"][0] == 1.0

@@ -468,7 +468,7 @@ class Config(Section):
         "auto"
     )
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
-    targets: Annotated[list[Fraction], BeforeValidator(_listed)] = []
+    targets: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], BeforeValidator(_listed)] = []
     absent: Annotated[dict[PositiveInt, list[str]], BeforeValidator(_rounds)] = {}
     newcomers: NewcomersConfig | None = None
     guard: Annotated[GuardConfig | None, BeforeValidator(_switched)] = None

@@ -94,7 +94,7 @@ def summarise(
         row |= _against_local(by_seed, alone, name)
         row["undefined"] = _undefined(by_seed)
         row["rounds_to_target"] = {
-            f"{target:g}": _mean_round(by_seed.values(), target, kind.larger_is_better) for target in targets
+            f"{target:.12g}": _mean_round(by_seed.values(), target, kind.larger_is_better) for target in targets
         }
         row |= _cost(tables, system, list(by_seed))
         failures = _of(tables.failures, system)

@@ -50,11 +50,12 @@ class Standing:
     gain: float | None
 
     def __str__(self) -> str:
-        """``accuracy 0.741  gain +2.3 pp``."""
+        """``accuracy 0.741  gain +2.3 pp``; errors, which may have any size, by their first digits."""
+        kind = metric_of(self.metric)
+        value = f"{self.metric} {format(self.value, '.3f' if kind.larger_is_better else '.4g')}"
         if self.gain is None:
-            return f"{self.metric} {self.value:.3f}"
-        unit = f"{self.gain:+.1f} pp" if metric_of(self.metric).is_share else f"{self.gain:+.4f}"
-        return f"{self.metric} {self.value:.3f}  gain {unit}"
+            return value
+        return f"{value}  gain {f'{self.gain:+.1f} pp' if kind.is_share else f'{self.gain:+.3g}'}"
 
 
 class Display:
@@ -161,6 +162,6 @@ class Display:
         self._bars.remove_task(self._tasks.pop(job.key))
         self._rounds_of[job.key] = self._rounds
         self._count()
-        result = "" if standing is None else f"{standing!s:<32}round {standing.round:<5}"
+        result = "" if standing is None else f"{standing!s:<30}  round {standing.round:<5}"
         clients = f"  [yellow]{failed} client{'s' if failed > 1 else ''} failed[/]" if failed else ""
         self.say(f"[green]done[/] {self._name(job)}  {result} {seconds:7.1f} s{clients}")

@@ -14,6 +14,7 @@ from coterie.engines.ray import RayEngine, library
 from coterie.errors import CoterieError
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
+from coterie.experiment.folds_ahead import check_folds
 from coterie.experiment.given import recognised
 from coterie.experiment.guarding import Guard, check_guard, guards, section
 from coterie.experiment.newcomers import divide, held_out
@@ -130,6 +131,7 @@ class Experiment:
         check_roster(self.config, federation)
         self._size_model(federation)
         check_model(self.model, federation)
+        check_folds(self)
         return federation
 
     def _size_model(self, federation: Federation) -> None:

@@ -105,6 +105,14 @@ def fold_config(config: Config, index: int, guarded: set[str]) -> Config:
     )
 
 
+def fold_experiment(experiment: Experiment, index: int, names: set[str]) -> Experiment:
+    """One fold of an experiment, of the methods with these ``names``."""
+    from coterie.experiment.experiment import Experiment
+
+    config = fold_config(experiment.config, index, names)
+    return Experiment(config, data_dir=experiment.data_dir, federation=experiment.given)
+
+
 @dataclass(frozen=True)
 class Decision:
     """What the clients of one run decided; arrays as in `Evidence` and `Judgement`."""
@@ -229,11 +237,7 @@ class Guard:
         return RunDirectory(path)
 
     def _experiment(self, index: int, names: set[str]) -> Experiment:
-        """The experiment of one fold of the methods with these ``names``."""
-        from coterie.experiment.experiment import Experiment
-
-        config, given = fold_config(self.experiment.config, index, names), self.experiment.given
-        return Experiment(config, data_dir=self.experiment.data_dir, federation=given)
+        return fold_experiment(self.experiment, index, names)
 
     def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
         """What the clients of every guarded run decide."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +13,7 @@ from coterie.config import Config
 from coterie.engines import Participation, Settings
 from coterie.engines.undefined import undefined
 from coterie.errors import CoterieError, describe
-from coterie.evaluation import further_metrics, main_metric
+from coterie.evaluation import further_metrics, main_metric, metric_of
 from coterie.federation import Federation
 from coterie.models.factory import ModelSpec, build_model
 from coterie.models.precision import products_in
@@ -91,7 +93,8 @@ def sized(model: ModelSpec, federation: Federation) -> ModelSpec:
 
 
 def check_metric(config: Config, federation: Federation) -> None:
-    """Refuse metrics that the task does not have, and one to report in that the data define for no client.
+    """Refuse metrics that the task does not have, one to report in that the data define for no client, and targets
+    that it cannot reach.
 
     Raises
     ------
@@ -110,6 +113,16 @@ def check_metric(config: Config, federation: Federation) -> None:
             raise CoterieError(
                 f"metric: {metric} is undefined for every client ({name}: {reason}), so {what}: choose another metric."
             )
+    _check_targets(config.targets, metric)
+
+
+def _check_targets(targets: Sequence[float], metric: str) -> None:
+    kind = metric_of(metric)
+    lowest = -math.inf if kind.larger_is_better and not kind.is_share else 0.0
+    highest = 1.0 if kind.larger_is_better else math.inf
+    if beyond := [target for target in targets if not lowest <= target <= highest]:
+        limits = "from 0 to 1" if kind.is_share else "of at most 1" if kind.larger_is_better else "of at least 0"
+        raise CoterieError(f"targets: {beyond[0]:g} cannot be reached in {metric}: give numbers {limits}.")
 
 
 def check_model(model: ModelSpec, federation: Federation) -> None:

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 LARGE = 30.0
 """From this root mean square on a target is worth a warning."""
+LARGEST_TARGET = 1e37
+"""Single precision, in which models predict, ends at 3e38."""
+COARSE = 0.01
+"""Rounding to single precision may change targets by so much of their deviation."""
 COMMAS = re.compile(r"[+-]?[0-9]+(,[0-9]+)+(\.[0-9]+)?|[+-]?[0-9]+(\.[0-9]+)*,[0-9]+")
 """Numbers with a decimal comma, or with commas or points between thousands."""
 
@@ -226,6 +230,7 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
                     f"{where(first)}: the target {name!r} is {table[name].iloc[first]!r}, which is no number: correct "
                     "it, or say task: classification."
                 )
+            _check_single(table, name, where)
         schema = Schema(task="regression", classes=len(options.targets), target=options.target, shape=[1])
         targets = encode_target(table, schema)
         if not options.scaled:
@@ -247,16 +252,34 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
     return "classification", labels, targets
 
 
+def _check_single(table: pd.DataFrame, name: str, where: Origin) -> None:
+    """Models compute in single precision, which targets must fit and which must tell them apart."""
+    values = numbers(table[name]).values
+    if (huge := np.abs(values) > LARGEST_TARGET).any():
+        first = int(huge.argmax())
+        raise CoterieError(
+            f"{where(first)}: {table[name].iloc[first]!s} in the target {name!r} is too large to compute with: correct "
+            "it, or choose a larger unit."
+        )
+    if (values - values.astype(np.float32)).std() > COARSE * values.std():
+        raise CoterieError(
+            f"The target {name!r}, from {values.min():.17g} to {values.max():.17g}, varies too little for the single "
+            "precision in which models compute: subtract a constant in the middle of it, or choose a smaller unit."
+        )
+
+
 def _warn_of_large(targets: NDArray[Any], options: TableOptions) -> None:
     """One warning for targets ``(N, t)`` so large that steps of gradients are, too: they stay as they are."""
     sizes = np.sqrt((targets.astype(np.float64) ** 2).mean(axis=0))
     largest = int(sizes.argmax())
     if sizes[largest] > LARGE:
         unit = 10 ** int(np.log10(sizes[largest]))
+        none = options.preprocessing == "none"
+        remedy = "preprocessing: federated, which standardises targets" if none else "standardise_targets: true"
         warnings.warn(
             f"The target {options.targets[largest]!r} is about {sizes[largest]:,.0f} large, and targets are used as "
-            f"they are: training may be slow or diverge. Say standardise_targets: true, or divide it beforehand, such "
-            f"as by {unit:,}.",
+            f"they are: training may be slow or diverge. Say {remedy}, or divide it beforehand, such as by "
+            f"{unit:,}.",
             CoterieWarning,
             stacklevel=2,
         )

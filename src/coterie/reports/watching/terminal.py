@@ -114,7 +114,7 @@ def _table(seen: Snapshot, lines: Sequence[Line]) -> Table:
     table.add_column("Curve", no_wrap=True)
     values = [value for line in seen.lines for value in line.curve.mean if value is not None]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    number, signed = ("{:.3f}", "{:+.1f}") if in_points else ("{:.4g}", "{:+.4f}")
+    number, signed = ("{:.3f}", "{:+.1f}") if in_points else ("{:.4g}", "{:+.3g}")
     for line in lines:
         table.add_row(
             Text(_clean(line.label), COLOURS[line.state], no_wrap=True, overflow="ellipsis"),

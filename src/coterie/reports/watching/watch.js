@@ -32,7 +32,7 @@ function result(value) {
 
 function gain(value) {
   if (value === null) return UNKNOWN;
-  return (value < 0 ? "−" : "+") + Math.abs(value).toFixed(state.in_points ? 1 : 4);
+  return (value < 0 ? "−" : "+") + (state.in_points ? Math.abs(value).toFixed(1) : Math.abs(value).toPrecision(3));
 }
 
 function cell(tag, content, style) {
