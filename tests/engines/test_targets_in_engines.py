@@ -86,6 +86,8 @@ def test_metrics_and_losses_of_single_examples_are_those_of_predicted_values() -
             np.testing.assert_allclose(values[metric][row], value, rtol=1e-6, err_msg=metric)
         np.testing.assert_allclose(losses["squared"][own].mean(), expected["mse"], rtol=1e-6)
         np.testing.assert_allclose(losses["absolute"][own].mean(), expected["mae"], rtol=1e-6)
+        np.testing.assert_allclose(losses["absolute:1"][own].mean(), expected["mae:1"], rtol=1e-6)
+        np.testing.assert_allclose(losses["squared:0"][own].mean(), expected["rmse:0"] ** 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("fedem", marks=pytest.mark.full)])

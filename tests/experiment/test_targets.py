@@ -11,22 +11,17 @@ import pytest
 import coterie
 from coterie.config import load_config
 from coterie.errors import CoterieError
-from coterie.experiment.setting import check_metric
+from coterie.experiment.setting import check_targets
 from coterie.federation import Federation
 from coterie.runs.table import caption
 
 
-def federation(regression: bool) -> Federation:
-    draw = np.random.default_rng(0)
-    inputs = {name: draw.normal(size=(20, 2)) for name in "ab"}
-    clients = {name: (x, 1e3 * x[:, 0] if regression else (x[:, 0] > 0).astype(int)) for name, x in inputs.items()}
-    return Federation.from_arrays(clients)
-
-
 def test_errors_have_targets_in_their_own_unit(tmp_path: Path) -> None:
+    inputs = np.arange(40.0).reshape(20, 2)
+    federation = Federation.from_arrays(dict.fromkeys("ab", (inputs, inputs[:, 0])))
     quick: dict[str, Any] = {"algorithms": ["local"], "rounds": 1, "model": "linear", "page": False}
     result = coterie.run(
-        federation(True), metric="rmse", targets=[123456789, 123456790], output=str(tmp_path / "run"), **quick
+        federation, metric="rmse", targets=[123456789, 123456790], output=str(tmp_path / "run"), **quick
     )
     (row,) = result.rows
     assert row["rounds_to_target"] == {"123456789": 0.0, "123456790": 0.0}
@@ -34,16 +29,16 @@ def test_errors_have_targets_in_their_own_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("regression", "metric", "target", "message"),
+    ("task", "metric", "target", "message"),
     [
-        (False, "accuracy", 70, "targets: 70 cannot be reached in accuracy: give numbers from 0 to 1"),
-        (False, "brier", -0.1, "targets: -0.1 cannot be reached in brier: give numbers of at least 0"),
-        (True, "r2", 1.5, "targets: 1.5 cannot be reached in r2: give numbers of at most 1"),
-        (True, "mae:0", -5, "targets: -5 cannot be reached in mae:0: give numbers of at least 0"),
+        ("classification", None, 70, "targets: 70 cannot be reached in accuracy: give numbers from 0 to 1"),
+        ("classification", "brier", -0.1, "targets: -0.1 cannot be reached in brier: give numbers of at least 0"),
+        ("regression", "r2", 1.5, "targets: 1.5 cannot be reached in r2: give numbers of at most 1"),
+        ("regression", "mae:0", -5, "targets: -5 cannot be reached in mae:0: give numbers of at least 0"),
     ],
 )
-def test_targets_out_of_reach_are_refused(regression: bool, metric: str, target: float, message: str) -> None:
+def test_targets_out_of_reach_are_refused(task: Any, metric: str | None, target: float, message: str) -> None:
     config = load_config({"federation": {"source": "digits", "partition": {"rule": "iid", "clients": 2}}})
     config = config.model_copy(update={"metric": metric, "targets": [target]})
     with pytest.raises(CoterieError, match=message):
-        check_metric(config, federation(regression))
+        check_targets(config, task)

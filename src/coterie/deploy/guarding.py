@@ -63,6 +63,11 @@ class SitesGuard(Guard):
         config = fold_config(self.experiment.written, index, names)
         return self.experiment.once_more(config, f"fold {index + 1} of {self.settings.folds}")
 
+    @property
+    def _loss(self) -> str | None:
+        federation = self.experiment.federation(self.experiment.plan.seeds[0])
+        return loss_of(self._metric, federation.task == "classification" and federation.classes == 2)
+
     # --- evidence ------------------------------------------------------------------------------------------------
     def _hear(self, experiment: Deployed, place: RunDirectory) -> None:
         """Ask the sites how their models of a run compare, unless that is known, and write it down.
@@ -106,14 +111,14 @@ class SitesGuard(Guard):
         told = answer.get("evidence")
         if not isinstance(told, list) or len(told) != len(jobs):
             raise CoterieError("it sent no evidence")
-        loss, client = loss_of(self._metric), experiment.roster.names.index(name)
+        loss, client = self._loss, experiment.roster.names.index(name)
         examples = [int(experiment.federation(job.seed).validation.n[client]) for job in jobs]
         return [None if one is None else read(one, loss, n) for one, n in zip(told, examples, strict=True)]
 
     def _evidence(self, job: Job, places: list[RunDirectory]) -> tuple[tuple[str, ...], Evidence]:
         names, told = self.experiment.roster.names, [self._known(place, job) for place in places]
         clients = [[part for known in told if (part := known.get(name)) is not None] for name in names]
-        return names, pooled(clients, loss_of(self._metric))
+        return names, pooled(clients, self._loss)
 
     def _decide(self, places: list[RunDirectory]) -> Iterator[Decision]:
         """As in a simulation; but a model that a site has not got, as where it refuses the method, it cannot keep."""
@@ -130,7 +135,7 @@ class SitesGuard(Guard):
         CoterieError
             The file is damaged.
         """
-        path, key, loss = place.path / FILE, list(job.key), loss_of(self._metric)
+        path, key, loss = place.path / FILE, list(job.key), self._loss
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if key not in content["jobs"]:

@@ -105,6 +105,9 @@ class Deployed(Experiment):
         main_metric(federation.task, self.config.metric)
         further_metrics(self.config.metrics, self.config.metric, federation.task, federation.classes)
 
+    def _check_folds(self) -> None:
+        """The sites alone have data to divide."""
+
     def engine(self, job: Job) -> Engine:
         """The engine of one job, at round 0."""
         return RemoteEngine(

@@ -107,7 +107,7 @@ class Witness:
             return None
         losses = list(self._losses(pair, sites))
         metric = main_metric(sites.federation.task, pair.own.config.get("metric"))
-        return plain(told_of(losses[0], losses[1], loss_of(metric))) if len(losses) == 2 else None
+        return plain(told_of(losses[0], losses[1], loss_of(metric, "score" in losses[0]))) if len(losses) == 2 else None
 
     def _losses(self, pair: Pair, sites: Sites) -> Iterator[dict[str, Floats]]:
         """Losses of the validation examples ``(n,)`` by name, of each model that is here."""

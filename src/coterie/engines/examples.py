@@ -39,12 +39,21 @@ def _target(outputs: Tensor, targets: Tensor) -> Tensor:
     return targets
 
 
+def _of_target(error: Statistic, target: int) -> Statistic:
+    def of_one(outputs: Tensor, targets: Tensor) -> Tensor:
+        one = slice(target, target + 1)
+        return error(outputs[..., one], targets.reshape(outputs.shape)[..., one])
+
+    return of_one
+
+
 def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: str, classes: int) -> dict[str, Tensor]:
     """Losses of every example by name, ``(n,)`` float64 each, flat over the clients of ``data``.
 
     A class is right or wrong (``error``), and its probability near the truth or far from it (``brier``); a number is
-    off by some ``absolute`` or ``squared`` difference. Of two classes there are the probability of the second
-    (``score``) and which it is (``target``) as well, since an AUROC is made of pairs of examples.
+    off by some ``absolute`` or ``squared`` difference, the mean over several, or ``absolute:0`` of a single one. Of two
+    classes there are the probability of the second (``score``) and which it is (``target``) as well, since an AUROC is
+    made of pairs of examples.
     """
     classification = task == "classification"
     models, runs, probabilities = as_stack(stack, predictor, classification)
@@ -55,5 +64,12 @@ def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: s
             statistics |= {"score": _score if probabilities else _score_of_logits, "target": _target}
     else:
         unit = data.target_normal
-        statistics = {"absolute": in_units(absolute_error, unit), "squared": in_units(squared_error, unit)}
+        errors: dict[str, Statistic] = {"absolute": absolute_error, "squared": squared_error}
+        statistics = {name: in_units(error, unit) for name, error in errors.items()}
+        if classes > 1:
+            statistics |= {
+                f"{name}:{target}": in_units(_of_target(error, target), unit)
+                for name, error in errors.items()
+                for target in range(classes)
+            }
     return {name: per_example(runs, models, data, statistic) for name, statistic in statistics.items()}

@@ -26,6 +26,7 @@ from coterie.experiment.setting import (
     check_model,
     check_precision,
     check_roster,
+    check_targets,
     engine_settings,
     resolve_device,
     sized,
@@ -128,10 +129,11 @@ class Experiment:
                 "federation.weights."
             )
         self._check_metric(federation)
+        check_targets(self.config, federation.task)
         check_roster(self.config, federation)
         self._size_model(federation)
         check_model(self.model, federation)
-        check_folds(self)
+        self._check_folds()
         return federation
 
     def _size_model(self, federation: Federation) -> None:
@@ -154,6 +156,9 @@ class Experiment:
 
     def _check_metric(self, federation: Federation) -> None:
         check_metric(self.config, federation)
+
+    def _check_folds(self) -> None:
+        check_folds(self)
 
     def recipe(self) -> dict[str, Any]:
         """The part of the configuration that every result depends on."""

@@ -32,15 +32,22 @@ if TYPE_CHECKING:
 Content = TypeVar("Content")
 
 LOSS = {
-    "accuracy": "error", "balanced_accuracy": "error", "f1": "error", "brier": "brier", "calibration": "brier",
-    "mae": "absolute", "rmse": "squared", "r2": "squared",
+    "accuracy": "error", "balanced_accuracy": "error", "f1": "error", "loss": "brier", "brier": "brier",
+    "calibration": "brier", "auroc": "brier", "auprc": "brier",
+    "mae": "absolute", "mse": "squared", "rmse": "squared", "r2": "squared",
 }  # fmt: skip
-"""By which loss two models are compared, where that is reported; by pairs of examples for AUROC and AUPRC."""
+"""By which loss two models are compared, where that is reported."""
+BY_PAIRS = ("auroc", "auprc")
+"""Of two classes, these are compared by pairs of examples instead."""
 
 
-def loss_of(metric: str) -> str | None:
-    """By which loss two models are compared, where ``metric`` is reported; None where it is by pairs of examples."""
-    return LOSS.get(metric.partition(":")[0])
+def loss_of(metric: str, binary: bool) -> str | None:
+    """By which loss two models are compared, where ``metric`` is reported; None where it is by pairs of examples.
+
+    ``binary`` says whether there are two classes; ``mae:1`` has the losses of the target 1 alone.
+    """
+    base, colon, target = metric.partition(":")
+    return None if binary and base in BY_PAIRS else f"{LOSS[base]}{colon}{target}"
 
 
 UNTOLD = {"page": False, "save_models": False, "save_server": False, "save_relations": "none", "tracking": None}
@@ -254,7 +261,7 @@ class Guard:
 
         alone = self._alone(job)
         pairs = [(self._read(place, partial(load, alone)), self._read(place, partial(load, job))) for place in places]
-        return pairs[0][0].names, compared(pairs, loss_of(self._metric))
+        return pairs[0][0].names, compared(pairs, loss_of(self._metric, "score" in pairs[0][0].values))
 
     def _alone(self, job: Job) -> Job:
         """LOCAL with the seed of ``job``."""

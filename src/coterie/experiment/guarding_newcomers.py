@@ -17,7 +17,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation import Evidence, Judgement, main_metric
 from coterie.evaluation.guard import judge_newcomers
 from coterie.evaluation.tables import Task
-from coterie.experiment.guarding import LOSS, Decision, compared, guarded, section
+from coterie.experiment.guarding import Decision, compared, guarded, loss_of, section
 from coterie.experiment.plan import Job, System
 from coterie.runs import Losses, NewcomersDirectory, RunDirectory, copy_model, load_guard, load_losses, save_guard
 
@@ -88,7 +88,7 @@ def _decision(experiment: Experiment, job: Job, alone: Losses, own: Losses, memb
     found = _unknown(len(names))
     if both and own.values:
         pair = _of(alone, both), _of(own, both)
-        known = compared([pair], LOSS.get(main_metric(task, experiment.config.metric).partition(":")[0]))
+        known = compared([pair], loss_of(main_metric(task, experiment.config.metric), "score" in own.values))
         at = np.array([names.index(name) for name in both])
         for whole, part in zip(
             (found.n, found.difference, found.variance), (known.n, known.difference, known.variance), strict=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +14,7 @@ from coterie.engines.undefined import undefined
 from coterie.errors import CoterieError, describe
 from coterie.evaluation import further_metrics, main_metric, metric_of
 from coterie.federation import Federation
+from coterie.federation.federation import Task
 from coterie.models.factory import ModelSpec, build_model
 from coterie.models.precision import products_in
 from coterie.privacy import Policy
@@ -93,8 +93,7 @@ def sized(model: ModelSpec, federation: Federation) -> ModelSpec:
 
 
 def check_metric(config: Config, federation: Federation) -> None:
-    """Refuse metrics that the task does not have, one to report in that the data define for no client, and targets
-    that it cannot reach.
+    """Refuse metrics that the task does not have, and one to report in that the data define for no client.
 
     Raises
     ------
@@ -113,14 +112,21 @@ def check_metric(config: Config, federation: Federation) -> None:
             raise CoterieError(
                 f"metric: {metric} is undefined for every client ({name}: {reason}), so {what}: choose another metric."
             )
-    _check_targets(config.targets, metric)
 
 
-def _check_targets(targets: Sequence[float], metric: str) -> None:
+def check_targets(config: Config, task: Task) -> None:
+    """Refuse targets that nobody can reach in the metric in which the run is reported.
+
+    Raises
+    ------
+    CoterieError
+        Names the first, and the limits.
+    """
+    metric = main_metric(task, config.metric)
     kind = metric_of(metric)
     lowest = -math.inf if kind.larger_is_better and not kind.is_share else 0.0
     highest = 1.0 if kind.larger_is_better else math.inf
-    if beyond := [target for target in targets if not lowest <= target <= highest]:
+    if beyond := [target for target in config.targets if not lowest <= target <= highest]:
         limits = "from 0 to 1" if kind.is_share else "of at most 1" if kind.larger_is_better else "of at least 0"
         raise CoterieError(f"targets: {beyond[0]:g} cannot be reached in {metric}: give numbers {limits}.")
 
