@@ -168,3 +168,9 @@ def test_wrong_weights_of_a_federation_made_by_hand_are_refused() -> None:
         bad.validate()
     with pytest.raises(CoterieError, match="There are 4 examples but 1 weights"):
         replace(federation.train, weights=torch.ones(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("value", "shown"), [(-1.5, "-1.5"), (True, "True")])
+def test_a_frame_quotes_its_cells_as_they_are_written(value: Any, shown: str) -> None:
+    with pytest.raises(CoterieError, match=rf"row 0: {shown} in the column 'w' \(federation.weights\) is no weight"):
+        Federation.from_frame(weighed(value), client="hospital", target="sick", weights="w", ignore=["day"])

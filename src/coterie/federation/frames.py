@@ -130,6 +130,11 @@ def numbers(column: pd.Series[Any]) -> Cells:
     return Cells(values, missing, wrong)
 
 
+def cell_text(value: Any) -> str:
+    """A cell as messages quote it: texts in quotation marks, numbers of any library as they are written."""
+    return repr(value) if isinstance(value, str) else str(value)
+
+
 def too_large(cells: Cells) -> Mask:
     """Where numbers are so large that nothing can be computed with them, ``(n,)``: their squares are infinite."""
     huge: Mask = np.abs(cells.values) > LARGEST

@@ -20,6 +20,7 @@ from coterie.federation.frames import (
     FEW,
     MANY,
     Cells,
+    cell_text,
     check_named,
     class_names,
     encode_target,
@@ -201,13 +202,13 @@ def _kind(column: pd.Series[Any], name: str, where: Origin) -> Kind:
     first = int(cells.wrong.argmax())
     if 2 * cells.wrong.sum() < there.sum():
         raise CoterieError(
-            f"{where(first)}: {column.iloc[first]!r} in the column {name!r}, which holds numbers elsewhere: correct "
-            "it, or list the column under categorical."
+            f"{where(first)}: {cell_text(column.iloc[first])} in the column {name!r}, which holds numbers elsewhere: "
+            "correct it, or list the column under categorical."
         )
     if all(COMMAS.fullmatch(str(value).strip()) for value in column[cells.wrong]):
         raise CoterieError(
-            f"{where(first)}: {column.iloc[first]!r} in the column {name!r} seems to be a number: write a point for "
-            "the decimals and nothing between thousands, or list the column under categorical."
+            f"{where(first)}: {cell_text(column.iloc[first])} in the column {name!r} seems to be a number: write a "
+            "point for the decimals and nothing between thousands, or list the column under categorical."
         )
     if (different := len(set(texts(column).values[there]))) > MANY:
         raise CoterieError(
@@ -227,8 +228,8 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
             if (wrong := numbers(table[name]).wrong).any():
                 first = int(wrong.argmax())
                 raise CoterieError(
-                    f"{where(first)}: the target {name!r} is {table[name].iloc[first]!r}, which is no number: correct "
-                    "it, or say task: classification."
+                    f"{where(first)}: the target {name!r} is {cell_text(table[name].iloc[first])}, which is no number: "
+                    "correct it, or say task: classification."
                 )
             _check_single(table, name, where)
         schema = Schema(task="regression", classes=len(options.targets), target=options.target, shape=[1])
@@ -246,8 +247,8 @@ def _targets(table: pd.DataFrame, options: TableOptions, where: Origin) -> tuple
     if (outside := targets < 0).any():
         first = int(outside.argmax())
         raise CoterieError(
-            f"{where(first)}: the target {name!r} is {table[name].iloc[first]!r}, which is none of the classes "
-            f"{', '.join(labels[:10])}: correct it, or the labels."
+            f"{where(first)}: the target {name!r} is {cell_text(table[name].iloc[first])}, which is none of the "
+            f"classes {', '.join(labels[:10])}: correct it, or the labels."
         )
     return "classification", labels, targets
 
@@ -318,7 +319,7 @@ def _times(column: pd.Series[Any], name: str, where: Origin) -> NDArray[np.float
     if dates.isna().any():
         first = int(dates.isna().to_numpy().argmax())
         raise CoterieError(
-            f"{where(first)}: {column.iloc[first]!r} in the column {name!r} (federation.time) is neither a number nor "
-            "a date such as 2024-05-31: correct it."
+            f"{where(first)}: {cell_text(column.iloc[first])} in the column {name!r} (federation.time) is neither a "
+            "number nor a date such as 2024-05-31: correct it."
         )
     return np.asarray((dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)

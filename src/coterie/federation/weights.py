@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.federation.frames import numbers
+from coterie.federation.frames import cell_text, numbers
 from coterie.federation.places import Origin
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def read_weights(table: pd.DataFrame, column: str, where: Origin) -> Floats:
     if (bad := cells.wrong | ~(cells.values >= 0)).any():
         first = int(bad.argmax())
         raise CoterieError(
-            f"{where(first)}: {table[column].iloc[first]!r} in the column {column!r} (federation.weights) is no "
-            "weight: give a finite number that is not negative."
+            f"{where(first)}: {cell_text(table[column].iloc[first])} in the column {column!r} (federation.weights) is "
+            "no weight: give a finite number that is not negative."
         )
     return cells.values
 
