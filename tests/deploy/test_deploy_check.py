@@ -146,7 +146,8 @@ def test_it_is_listed_what_leaves_a_table_that_sites_prepare_together(tmp_path: 
         "leaves before round 1: age: 30 numbers, their sum and sum of squares; 0 missing",
         "leaves before round 1: sex: f, m; 0 missing",
     ]
-    assert lines[-1] == "Ready."
+    assert lines[4].startswith("Whether the other sites have these columns was not compared")
+    assert lines[5:] == ["Ready."]
     report = json.loads(coterie("check", made.path, "--json").stdout)
     assert report["leaves"]["sex"] == [["f", "m"], 0]
 
@@ -159,9 +160,34 @@ def test_a_table_that_sites_cannot_prepare_together(tmp_path: Path) -> None:
     assert "'old' in the column 'age', which holds numbers elsewhere" in result.output
 
 
+def test_a_column_that_the_experiment_lists_and_the_table_lacks(tmp_path: Path) -> None:
+    made = patients_site(tmp_path, patients().rename(columns={"sex": "sexe"}))
+    write_columns(made.columns_path, TOGETHER.model_copy(update={"features": ["age", "sex"]}))
+    assert "has no column 'sex' (federation.features): did you mean 'sexe'?" in coterie("check", made.path).output
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        (None, "line 5: the target 'state' is missing: fill it in, or remove the row."),
+        (
+            "ill",
+            "line 5: the target 'state' is 'ill', which is none of the experiment's classes healthy, sick: correct",
+        ),
+    ],
+)
+def test_a_target_that_is_no_class(tmp_path: Path, cell: str | None, sentence: str) -> None:
+    table = patients()
+    table.loc[3, "state"] = cell
+    made = patients_site(tmp_path, table)
+    write_columns(made.columns_path, TOGETHER)
+    assert sentence in coterie("check", made.path).output
+
+
 def test_nothing_leaves_where_the_policy_forbids_it(tmp_path: Path) -> None:
     patients_site(tmp_path)
     made = site(tmp_path, {"table": "patients.csv"}, policy={"preprocessing": False})
     write_columns(made.columns_path, TOGETHER)
     report = json.loads(coterie("check", made.path, "--json").stdout)
     assert (report["leaves"], report["differences"]) == ({}, [])
+    assert "Nothing leaves before round 1: policy.preprocessing does not allow" in coterie("check", made.path).output

@@ -267,6 +267,15 @@ def test_scripts_say_where_flower_is_missing(federation: Path) -> None:
         assert done.stderr.startswith("flwr is not there: pip install 'coterie[flower]'"), done.stderr
 
 
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_sites_of_the_command_line_complete_the_section_sites(tmp_path: Path) -> None:
+    (tmp_path / "trial.yaml").write_text(SITES + "sites: {deadline: 60}\n")
+    assert coterie("init", tmp_path / "f", "-c", tmp_path / "trial.yaml", "--sites", "b,a").exit_code == 0
+    stated = yaml.safe_load((tmp_path / "f/server/experiment.yaml").read_text())["sites"]
+    assert (stated["names"], stated["deadline"]) == (["b", "a"], 60)
+    assert "sites.names is missing" in error_of(coterie("init", tmp_path / "g", "-c", tmp_path / "trial.yaml"))
+
+
 def test_a_quorum_that_cannot_be_met(tmp_path: Path) -> None:
     wards = parse_config({**yaml.safe_load(SITES), "sites": {"names": ["a", "b", "c"], "quorum": 3}})
     with pytest.raises(CoterieError, match=r"^sites\.quorum is 3, but there are 2 sites: lower it\.$"):

@@ -13,7 +13,12 @@ from coterie.deploy.reading import read_data
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
 from coterie.errors import CoterieError
-from coterie.privacy import Gate, Policy
+from coterie.privacy import Gate, Policy, Refused
+
+UNLISTED = (
+    "Whether the other sites have these columns was not compared, since the experiment lists none under "
+    "federation.features."
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Report:
     leaves : Mapping[str, list]
         What leaves the site before the first round, by column, where sites prepare their tables together: of numbers
         how many, their sum, the sum of squares and how many are missing; of a category its values and how many are.
+    remarks : sequence of str
+        What was not compared, and why nothing leaves; nothing of it has to change.
     """
 
     client: str
@@ -40,6 +47,7 @@ class Report:
     differences: Sequence[str]
     schema: bool
     leaves: Mapping[str, list[Any]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -60,13 +68,14 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
     schema = read_schema(site.schema_path) if site.schema_path.exists() else None
     together, policy = site.columns_path.exists(), None
     leaves: Mapping[str, list[Any]] = {}
+    remarks: list[str] = []
     try:
         policy = policy_of(site)
     except CoterieError as error:
         found.append(str(error))
     try:
         if together:
-            sizes, leaves = _of_own_table(site, policy, seed)
+            sizes, leaves, remarks = _of_own_table(site, policy, seed)
         else:
             data = read_data(site, seed=seed, schema=schema)
             found += (of_data := [] if schema is None else site_differences(site, schema, data))
@@ -82,16 +91,24 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
             found.append(f"The folder {folder} cannot be written ({reason}): change its owner, or name another one.")
     if site.log_file.is_dir():
         found.append(f"The log {site.log_file} is a folder: name a file.")
-    return Report(site.client, sizes, found, schema is not None or together, leaves)
+    return Report(site.client, sizes, found, schema is not None or together, leaves, remarks)
 
 
-def _of_own_table(site: SiteFile, policy: Policy | None, seed: int) -> tuple[Mapping[str, int], dict[str, list[Any]]]:
-    """Sizes, and what leaves the site of a table that all sites prepare together."""
-    table = OwnTable.read(site, read_columns(site.columns_path), seed=seed)
+def _of_own_table(
+    site: SiteFile, policy: Policy | None, seed: int
+) -> tuple[Mapping[str, int], dict[str, list[Any]], list[str]]:
+    """Sizes, what leaves the site of a table that all sites prepare together, and remarks on it."""
+    asked = read_columns(site.columns_path)
+    table = OwnTable.read(site, asked, seed=seed)
     columns = table.columns  # each of them can be used
-    if policy is None or not policy.sends_preprocessing:
-        return table.sizes, {}
-    return table.sizes, columns.told(table.division.train[0], policy.smallest_group)
+    remarks = [] if asked.features else [UNLISTED]
+    try:
+        if policy is None:
+            return table.sizes, {}, remarks
+        policy.check_preprocessing()
+    except Refused as refusal:
+        return table.sizes, {}, [*remarks, f"Nothing leaves before round 1: {refusal}."]
+    return table.sizes, columns.told(table.division.train[0], policy.smallest_group), remarks
 
 
 def _of_account(policy: Policy, state: Path) -> list[str]:

@@ -22,7 +22,7 @@ from coterie.federation.build import parse
 from coterie.federation.datasets.sites import AT_SITES, SitesSource
 from coterie.federation.examples import Examples
 from coterie.federation.folds import Fold, folded
-from coterie.federation.frames import encode_target
+from coterie.federation.frames import encode_target, texts
 from coterie.federation.partition.rule import Division, Sizes
 from coterie.federation.places import Origin
 from coterie.federation.schema import Schema
@@ -267,8 +267,12 @@ def _strata(table: pd.DataFrame, options: SitesSource, where: Origin) -> Rows:
     wanted = Schema(classes=len(labels), labels=labels, target=options.target, shape=[1])
     classes: Rows = encode_target(table, wanted)
     if (outside := classes == UNKNOWN).any():
+        row = int(outside.argmax())
+        cells, place = texts(table[wanted.targets[0]]), where(row)
+        if cells.missing[row]:
+            raise CoterieError(f"{place}: the target {options.target!r} is missing: fill it in, or remove the row.")
         raise CoterieError(
-            f"{where(int(outside.argmax()))}: the target {options.target!r} is none of the classes that the experiment "
-            "lists."
+            f"{place}: the target {options.target!r} is {cells.values[row]!r}, which is none of the experiment's "
+            f"classes {', '.join(labels[:10])}{', ...' if len(labels) > 10 else ''}: correct it, or remove the row."
         )
     return classes
