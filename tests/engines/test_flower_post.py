@@ -97,6 +97,21 @@ def test_a_node_whose_answer_got_lost_is_asked_again(monkeypatch: pytest.MonkeyP
     assert nodes.hellos == [0, 0]
 
 
+def test_a_site_that_was_not_let_in_is_asked_again_and_its_reason_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flower, "STRANGER_SECONDS", 0.02)
+    monkeypatch.setattr(flower.logger, "propagate", True)
+    nodes = Nodes(a=0)
+    nodes.failing = {0}
+    its = post(nodes)
+    assert its.wait(1, 0.5) == set()
+    assert len(nodes.hellos) > 1
+    assert len(caplog.records) == 1
+    nodes.failing = set()
+    assert its.wait(1, 60) == {"a"}
+
+
 def test_answers_come_with_their_names_and_each_is_told_once() -> None:
     nodes = Nodes(a=0, b=1, c=2)
     its = post(nodes)
