@@ -90,8 +90,8 @@ class Deployed(Experiment):
         if len(self.roster.cards) < start:
             raise CoterieError(
                 f"{', '.join(self.roster.missing)} did not come within {self.sites.patience:.0f} s (sites.patience), "
-                f"and the first round waits for {start} sites (sites.start, by default all): start them, mend those that "
-                "were not let in, or begin with fewer"
+                f"and the first round waits for {start} sites (sites.start, by default all): start them, mend those "
+                "that were not let in, or begin with fewer"
             )
         if self.columns is not None and not self.roster.agreed:
             self.roster.agreed = prepare(self.post, self.terms, self.roster, self.columns, self.told)
