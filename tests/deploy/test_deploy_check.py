@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 from site_examples import PATIENTS, patients, patients_site, site
 from typer.testing import CliRunner
@@ -182,6 +183,28 @@ def test_a_target_that_is_no_class(tmp_path: Path, cell: str | None, sentence: s
     made = patients_site(tmp_path, table)
     write_columns(made.columns_path, TOGETHER)
     assert sentence in coterie("check", made.path).output
+
+
+def test_an_experiment_is_compared_with_table_and_policy(tmp_path: Path) -> None:
+    """As it was written: a class of somebody's own is refused by name, without being looked for."""
+    patients_site(tmp_path)
+    made = site(tmp_path, {"table": "patients.csv"}, policy={"algorithms": ["fedavg"], "evaluation": False})
+    write_columns(made.columns_path, TOGETHER)
+    experiment = {
+        "federation": {"source": "sites", "preprocessing": "federated", "target": "age", "task": "regression",
+                       "features": ["sex"]},
+        "model": {"name": "nowhere:net"}, "algorithms": ["fedavg", {"name": "nowhere:Method"}], "guard": True,
+    }  # fmt: skip
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(experiment))
+    report = json.loads(coterie("check", made.path, "--config", tmp_path / "other.yaml", "--json").stdout)
+    assert (list(report["leaves"]), report["differences"]) == (["sex", "age"], [])
+    assert report["remarks"] == [
+        "The site would refuse: policy.models does not allow nowhere:net.",
+        "The site would refuse: policy.algorithms does not allow nowhere:Method.",
+        "The site would tell the guard nothing, which then goes by the others: policy.evaluation is off.",
+    ]
+    (tmp_path / "other.yaml").write_text("[]")
+    assert "is no experiment" in coterie("check", made.path, "-c", tmp_path / "other.yaml").stderr
 
 
 def test_nothing_leaves_where_the_policy_forbids_it(tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ def init(
 @deploy.command()
 def check(
     site_yaml: Annotated[Path, typer.Argument(metavar="SITE_YAML", help="The site's own file.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="The experiment, to check the columns and the policy against it."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run; it decides which examples are for what.")] = 0,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -102,14 +108,15 @@ def check(
     """Check a site's file and its data, at the site; nothing is sent.
 
     The data are compared with the schema.yaml beside the file or, where sites prepare their tables together, with
-    columns.yaml; then it is listed what would leave the site before the first round. Exit code 2 where something has to
-    change: one sentence for each difference.
+    columns.yaml; then it is listed what would leave the site before the first round. With --config the columns are
+    those of an experiment, and what its model, methods and guard ask is compared with the site's policy. Exit code 2
+    where something has to change: one sentence for each difference.
     """
     console = standard_output()
     with friendly(debug):
         from coterie.deploy.checking import check_site
 
-        report = check_site(site_yaml, seed=seed)
+        report = check_site(site_yaml, seed=seed, experiment=config)
         if as_json:
             print_json(report.as_dict())
         else:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.data import divided, site_differences, sizes_of
-from coterie.deploy.own_table import OwnTable, read_columns
+from coterie.deploy.own_table import OwnTable, prepared_together, read_columns
 from coterie.deploy.reading import read_data
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
 from coterie.errors import CoterieError
+from coterie.federation.datasets.sites import SitesSource
 from coterie.privacy import Gate, Policy, Refused
+from coterie.yamltext import read_yaml
 
 UNLISTED = (
     "Whether the other sites have these columns was not compared, since the experiment lists none under "
@@ -54,19 +56,24 @@ class Report:
         return asdict(self)
 
 
-def check_site(path: Path, *, seed: int = 0) -> Report:
+def check_site(path: Path, *, seed: int = 0, experiment: Path | None = None) -> Report:
     """Check a site's file, its data, its policy and its folders.
+
+    An experiment says what the columns of a table are, in place of ``columns.yaml``, and its methods, its model and its
+    guard are compared with the policy; nothing that it names is imported.
 
     Raises
     ------
     CoterieError
-        The file itself cannot be read or is wrong.
+        The file itself, or the experiment, cannot be read or is wrong.
     """
     site = SiteFile.read(path)
+    tree = None if experiment is None else _tree(experiment)
+    asked = prepared_together(tree) if tree is not None else None
     found: list[str] = []
     sizes: Mapping[str, int] = {}
     schema = read_schema(site.schema_path) if site.schema_path.exists() else None
-    together, policy = site.columns_path.exists(), None
+    together, policy = asked is not None or (tree is None and site.columns_path.exists()), None
     leaves: Mapping[str, list[Any]] = {}
     remarks: list[str] = []
     try:
@@ -75,7 +82,8 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
         found.append(str(error))
     try:
         if together:
-            sizes, leaves, remarks = _of_own_table(site, policy, seed)
+            asked = asked or read_columns(site.columns_path)
+            sizes, leaves, remarks = _of_own_table(site, asked, policy, seed)
         else:
             data = read_data(site, seed=seed, schema=schema)
             found += (of_data := [] if schema is None else site_differences(site, schema, data))
@@ -84,6 +92,8 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
             policy.check_examples(sizes["train"])
     except CoterieError as error:
         found.append(str(error))
+    if policy is not None and tree is not None:
+        remarks = [*remarks, *_refused(policy, tree)]
     if policy is not None:
         found += _of_account(policy, site.state)
     for folder in dict.fromkeys([site.state, site.log_file.parent]):
@@ -95,10 +105,9 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
 
 
 def _of_own_table(
-    site: SiteFile, policy: Policy | None, seed: int
+    site: SiteFile, asked: SitesSource, policy: Policy | None, seed: int
 ) -> tuple[Mapping[str, int], dict[str, list[Any]], list[str]]:
     """Sizes, what leaves the site of a table that all sites prepare together, and remarks on it."""
-    asked = read_columns(site.columns_path)
     table = OwnTable.read(site, asked, seed=seed)
     columns = table.columns  # each of them can be used
     remarks = [] if asked.features else [UNLISTED]
@@ -109,6 +118,39 @@ def _of_own_table(
     except Refused as refusal:
         return table.sizes, {}, [*remarks, f"Nothing leaves before round 1: {refusal}."]
     return table.sizes, columns.told(table.division.train[0], policy.smallest_group), remarks
+
+
+def _tree(experiment: Path) -> Mapping[str, Any]:
+    """An experiment as it was written: what it names is not looked up."""
+    try:
+        tree = read_yaml(experiment.read_text(encoding="utf-8"), str(experiment))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CoterieError(f"{experiment}: cannot be read as text ({type(error).__name__}).") from error
+    if not isinstance(tree, Mapping):
+        raise CoterieError(f"{experiment} is no experiment: take server/experiment.yaml of the federation.")
+    return tree
+
+
+def _refused(policy: Policy, tree: Mapping[str, Any]) -> list[str]:
+    """What of an experiment the policy does not allow, which is the site's good right."""
+
+    def named(entry: Any) -> Any:
+        return entry.get("name") if isinstance(entry, Mapping) else entry
+
+    said = []
+    methods = tree.get("algorithms")
+    for check, entry in [
+        (policy.check_model, tree.get("model")),
+        *((policy.check_algorithm, method) for method in (methods if isinstance(methods, list) else [])),
+    ]:
+        try:
+            if isinstance(name := named(entry), str):
+                check(name)
+        except CoterieError as refusal:
+            said.append(f"The site would refuse: {str(refusal).rstrip('.')}.")
+    if tree.get("guard") and not policy.sends_evaluation:
+        said.append("The site would tell the guard nothing, which then goes by the others: policy.evaluation is off.")
+    return said
 
 
 def _of_account(policy: Policy, state: Path) -> list[str]:
