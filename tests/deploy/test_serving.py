@@ -128,6 +128,16 @@ def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
         deployed(folder, rounds=1, algorithms=["local"])[0].run_or_resume(tmp_path / "run", None)
 
 
+def test_a_run_of_another_experiment_is_not_gone_on_with(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    deployed(folder, rounds=1, algorithms=["local"])[0].run_or_resume(tmp_path / "run", None)
+    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(
+        CoterieError, match=r"is a run of the experiment \S+, not of other: .*\(bash run\.sh RUN FILE\)"
+    ):
+        deployed(folder, name="other")[0].run_or_resume(tmp_path / "run", None)
+
+
 def test_a_site_that_never_came_is_named(tmp_path: Path) -> None:
     experiment, couriers = deployed(placed(tmp_path / "sites"))
     couriers.away = {"client-01"}

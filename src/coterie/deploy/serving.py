@@ -154,6 +154,11 @@ class Deployed(Experiment):
         stored = parse_config(stored_config(directory), where=str(directory.config))
         if stored.sites is None or stored.sites.names != self.sites.names:
             raise CoterieError(f"{output} is a run of other sites: choose another output")
+        if stored.name != self.config.name:
+            raise CoterieError(
+                f"{output} is a run of the experiment {stored.name}, not of {self.config.name}: to go on with it, name "
+                "its file (bash run.sh RUN FILE)"
+            )
         logger.info("going on with the run in %s", output)
         return self.resume(directory, console=console)
 

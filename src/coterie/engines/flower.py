@@ -35,8 +35,8 @@ HELLO_SECONDS = 600.0
 GREETING_SECONDS = 60.0
 """For so long after it was asked a node is waited for, where the other sites could begin without it."""
 
-STRANGER_SECONDS = 30.0
-"""After so long a node that was not let in is asked again: its site may have been mended meanwhile."""
+STRANGER_SECONDS = 60.0
+"""After so long a node that was not let in is asked again while sites are missing: it may have been mended."""
 
 TTL_MARGIN = 1.1
 """A message is good for a little longer than its answer is waited for, and no site works at one that nobody wants."""
@@ -125,7 +125,9 @@ class FlowerPost:
                 self._here = nodes
             now = time.monotonic()
             self._asked = {key: asked for key, asked in self._asked.items() if now - asked[1] < HELLO_SECONDS}
-            strangers = {node for node, (_, when) in self._strangers.items() if now - when < STRANGER_SECONDS}
+            missing = len(self._node) < len(self.names)
+            recent = {node for node, (_, when) in self._strangers.items() if now - when < STRANGER_SECONDS}
+            strangers = recent if missing else self._strangers.keys()
             known = {*self._node.values(), *(node for node, _ in self._asked.values()), *strangers}
             new = sorted(self._here - known)
             if new:
