@@ -244,6 +244,13 @@ def test_a_site_whose_policy_forbids_something_is_named_and_the_others_go_on(kin
     assert set(last.loc[last["value"].notna(), "client"]) >= {"client-00", "client-02"}
 
 
+def test_results_that_a_policy_keeps_at_a_site_are_named_so(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites", **{"client-01": {"policy": {"evaluation": False}}})
+    result = deployed(folder, rounds=1, algorithms=["local", "fedavg"])[0].run_or_resume(tmp_path / "run", None)
+    for row in result.rows:
+        assert row["undefined"]["accuracy"] == {"client-01": "its policy lets no result leave (policy.evaluation)"}
+
+
 def test_a_run_that_all_sites_refuse_says_why(tmp_path: Path) -> None:
     folder = placed(tmp_path / "sites", **{name: {"policy": {"algorithms": "ditto"}} for name in SITES})
     with pytest.raises(SitesLost, match=r"\(client-00: policy.algorithms does not allow local; client-01: policy"):
