@@ -267,6 +267,15 @@ def test_scripts_say_where_flower_is_missing(federation: Path) -> None:
         assert done.stderr.startswith("flwr is not there: pip install 'coterie[flower]'"), done.stderr
 
 
+def test_a_run_that_could_not_begin_says_what_to_look_at(federation: Path, tmp_path: Path) -> None:
+    (tmp_path / "flwr").write_text("#!/bin/sh\necho Connection to the SuperLink is unavailable.\nexit 1\n")
+    (tmp_path / "flwr").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    script = ["bash", federation / "server" / "run.sh", tmp_path / "run"]
+    said = subprocess.run(script, env=path, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr.count("bash start.sh must be running here")) == (1, 1)
+
+
 @pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
 def test_sites_of_the_command_line_complete_the_section_sites(tmp_path: Path) -> None:
     (tmp_path / "trial.yaml").write_text(SITES + "sites: {deadline: 60}\n")
