@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 from site_examples import PATIENTS, patients, patients_site, site
 from typer.testing import CliRunner
@@ -146,7 +147,8 @@ def test_it_is_listed_what_leaves_a_table_that_sites_prepare_together(tmp_path: 
         "leaves before round 1: age: 30 numbers, their sum and sum of squares; 0 missing",
         "leaves before round 1: sex: f, m; 0 missing",
     ]
-    assert lines[-1] == "Ready."
+    assert lines[4].startswith("Whether the other sites have these columns was not compared")
+    assert lines[5:] == ["Ready."]
     report = json.loads(coterie("check", made.path, "--json").stdout)
     assert report["leaves"]["sex"] == [["f", "m"], 0]
 
@@ -159,9 +161,56 @@ def test_a_table_that_sites_cannot_prepare_together(tmp_path: Path) -> None:
     assert "'old' in the column 'age', which holds numbers elsewhere" in result.output
 
 
+def test_a_column_that_the_experiment_lists_and_the_table_lacks(tmp_path: Path) -> None:
+    made = patients_site(tmp_path, patients().rename(columns={"sex": "sexe"}))
+    write_columns(made.columns_path, TOGETHER.model_copy(update={"features": ["age", "sex"]}))
+    assert "has no column 'sex' (federation.features): did you mean 'sexe'?" in coterie("check", made.path).output
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        (None, "line 5: the target 'state' is missing: fill it in, or remove the row."),
+        (
+            "ill",
+            "line 5: the target 'state' is 'ill', which is none of the experiment's classes healthy, sick: correct",
+        ),
+    ],
+)
+def test_a_target_that_is_no_class(tmp_path: Path, cell: str | None, sentence: str) -> None:
+    table = patients()
+    table.loc[3, "state"] = cell
+    made = patients_site(tmp_path, table)
+    write_columns(made.columns_path, TOGETHER)
+    assert sentence in coterie("check", made.path).output
+
+
+def test_an_experiment_is_compared_with_table_and_policy(tmp_path: Path) -> None:
+    """As it was written: a class of somebody's own is refused by name, without being looked for."""
+    patients_site(tmp_path)
+    made = site(tmp_path, {"table": "patients.csv"}, policy={"algorithms": ["fedavg"], "evaluation": False})
+    write_columns(made.columns_path, TOGETHER)
+    experiment = {
+        "federation": {"source": "sites", "preprocessing": "federated", "target": "age", "task": "regression",
+                       "features": ["sex"]},
+        "model": {"name": "nowhere:net"}, "algorithms": ["fedavg", {"name": "nowhere:Method"}], "guard": True,
+    }  # fmt: skip
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(experiment))
+    report = json.loads(coterie("check", made.path, "--config", tmp_path / "other.yaml", "--json").stdout)
+    assert (list(report["leaves"]), report["differences"]) == (["sex", "age"], [])
+    assert report["remarks"] == [
+        "The site would refuse: policy.models does not allow nowhere:net.",
+        "The site would refuse: policy.algorithms does not allow nowhere:Method.",
+        "The site would tell the guard nothing, which then goes by the others: policy.evaluation is off.",
+    ]
+    (tmp_path / "other.yaml").write_text("[]")
+    assert "is no experiment" in coterie("check", made.path, "-c", tmp_path / "other.yaml").stderr
+
+
 def test_nothing_leaves_where_the_policy_forbids_it(tmp_path: Path) -> None:
     patients_site(tmp_path)
     made = site(tmp_path, {"table": "patients.csv"}, policy={"preprocessing": False})
     write_columns(made.columns_path, TOGETHER)
     report = json.loads(coterie("check", made.path, "--json").stdout)
     assert (report["leaves"], report["differences"]) == ({}, [])
+    assert "Nothing leaves before round 1: policy.preprocessing does not allow" in coterie("check", made.path).output

@@ -267,6 +267,24 @@ def test_scripts_say_where_flower_is_missing(federation: Path) -> None:
         assert done.stderr.startswith("flwr is not there: pip install 'coterie[flower]'"), done.stderr
 
 
+def test_a_run_that_could_not_begin_says_what_to_look_at(federation: Path, tmp_path: Path) -> None:
+    (tmp_path / "flwr").write_text("#!/bin/sh\necho Connection to the SuperLink is unavailable.\nexit 1\n")
+    (tmp_path / "flwr").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    script = ["bash", federation / "server" / "run.sh", tmp_path / "run"]
+    said = subprocess.run(script, env=path, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr.count("bash start.sh must be running here")) == (1, 1)
+
+
+@pytest.mark.filterwarnings("default::coterie.errors.CoterieWarning")
+def test_sites_of_the_command_line_complete_the_section_sites(tmp_path: Path) -> None:
+    (tmp_path / "trial.yaml").write_text(SITES + "sites: {deadline: 60}\n")
+    assert coterie("init", tmp_path / "f", "-c", tmp_path / "trial.yaml", "--sites", "b,a").exit_code == 0
+    stated = yaml.safe_load((tmp_path / "f/server/experiment.yaml").read_text())["sites"]
+    assert (stated["names"], stated["deadline"]) == (["b", "a"], 60)
+    assert "sites.names is missing" in error_of(coterie("init", tmp_path / "g", "-c", tmp_path / "trial.yaml"))
+
+
 def test_a_quorum_that_cannot_be_met(tmp_path: Path) -> None:
     wards = parse_config({**yaml.safe_load(SITES), "sites": {"names": ["a", "b", "c"], "quorum": 3}})
     with pytest.raises(CoterieError, match=r"^sites\.quorum is 3, but there are 2 sites: lower it\.$"):
@@ -280,7 +298,7 @@ def test_sites_that_prepare_tables_together_are_told_what_their_columns_are(tmp_
     assert result.exit_code == 0, result.output
     assert "schema" not in result.stderr
     site = SiteFile.read(tmp_path / "federation" / "sites" / "b" / "site.yaml")
-    assert site.data.target == "state"
+    assert site.data.target is None  # that of columns.yaml holds, and another experiment may have another
     options = read_columns(site.columns_path)
     assert (options.target, options.task, options.missing) == ("state", "regression", "mean")
     (tmp_path / "schema.yaml").write_text("{classes: 2, shape: [3]}")

@@ -128,6 +128,16 @@ def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
         deployed(folder, rounds=1, algorithms=["local"])[0].run_or_resume(tmp_path / "run", None)
 
 
+def test_a_run_of_another_experiment_is_not_gone_on_with(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    deployed(folder, rounds=1, algorithms=["local"])[0].run_or_resume(tmp_path / "run", None)
+    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(
+        CoterieError, match=r"is a run of the experiment \S+, not of other: .*\(bash run\.sh RUN FILE\)"
+    ):
+        deployed(folder, name="other")[0].run_or_resume(tmp_path / "run", None)
+
+
 def test_a_site_that_never_came_is_named(tmp_path: Path) -> None:
     experiment, couriers = deployed(placed(tmp_path / "sites"))
     couriers.away = {"client-01"}
@@ -232,6 +242,13 @@ def test_a_site_whose_policy_forbids_something_is_named_and_the_others_go_on(kin
     clients = pd.read_parquet(tmp_path / "run" / "clients.parquet")
     last = clients[(clients["round"] == 2) & (clients["split"] == "test") & (clients["metric"] == "accuracy")]
     assert set(last.loc[last["value"].notna(), "client"]) >= {"client-00", "client-02"}
+
+
+def test_results_that_a_policy_keeps_at_a_site_are_named_so(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites", **{"client-01": {"policy": {"evaluation": False}}})
+    result = deployed(folder, rounds=1, algorithms=["local", "fedavg"])[0].run_or_resume(tmp_path / "run", None)
+    for row in result.rows:
+        assert row["undefined"]["accuracy"] == {"client-01": "its policy lets no result leave (policy.evaluation)"}
 
 
 def test_a_run_that_all_sites_refuse_says_why(tmp_path: Path) -> None:

@@ -282,7 +282,10 @@ def test_other_columns_and_other_kinds_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("site", "sentence"),
     [
-        ({"data": {"table": "rows.csv", "target": "age"}}, "data.target is age, but state in the experiment"),
+        (
+            {"data": {"table": "rows.csv", "target": "age"}},
+            "data.target is another than the experiment's state: leave it out",
+        ),
         ({"data": {"table": "rows.csv", "standardise": "own"}}, "data.standardise: own has no effect"),
         ({"data": {"table": "rows.csv", "test": "rows.csv"}}, "data.test names a file, but the column 'part'"),
         ({"data": {"npz": "rows.npz"}}, "preprocessing: federated is for tables"),
@@ -291,7 +294,8 @@ def test_other_columns_and_other_kinds_are_left_out(tmp_path: Path) -> None:
 def test_a_site_file_that_says_otherwise(site: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     folder = placed(tmp_path / "sites", west=site)
     experiment, couriers = deployed(folder)
-    assert couriers.taken("west", couriers.hello).tree()["trouble"][0] == "setup"
+    kind, told = couriers.taken("west", couriers.hello).tree()["trouble"]
+    assert (sentence in told) is (kind == "refused")
     assert experiment.columns is not None
     with pytest.raises(CoterieError, match=sentence):
         OwnTable.read(SiteFile.read(folder / "west" / "site.yaml"), experiment.columns, seed=0)

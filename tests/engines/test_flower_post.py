@@ -97,6 +97,34 @@ def test_a_node_whose_answer_got_lost_is_asked_again(monkeypatch: pytest.MonkeyP
     assert nodes.hellos == [0, 0]
 
 
+def test_a_site_that_was_not_let_in_is_asked_again_and_its_reason_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flower, "STRANGER_SECONDS", 0.02)
+    monkeypatch.setattr(flower.logger, "propagate", True)
+    nodes = Nodes(a=0)
+    nodes.failing = {0}
+    its = post(nodes)
+    assert its.wait(1, 0.5) == set()
+    assert len(nodes.hellos) > 1
+    assert len(caplog.records) == 1
+    nodes.failing = set()
+    assert its.wait(1, 60) == {"a"}
+
+
+def test_a_node_that_is_none_of_the_sites_is_left_alone_once_all_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower, "STRANGER_SECONDS", 0.0)
+    nodes = Nodes(a=0, b=0, c=0)
+    nodes.failing = {1}
+    its = FlowerPost(nodes, ("a", "c"), packed({"hello": {}}), lambda node, tree: str(tree["client"]))  # type: ignore[arg-type]
+    its.wait(2, 60)
+    asked = len(nodes.hellos)
+    for _ in range(5):
+        time.sleep(0.003)
+        assert its.reachable() == {"a", "c"}
+    assert len(nodes.hellos) == asked
+
+
 def test_answers_come_with_their_names_and_each_is_told_once() -> None:
     nodes = Nodes(a=0, b=1, c=2)
     its = post(nodes)

@@ -20,6 +20,7 @@ import coterie
 from coterie.cli import app
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.models import ModelSpec
+from coterie.production.choice import choose
 from coterie.runs import RunDirectory, read_model, save_models
 
 LINEAR = ModelSpec("linear", {})
@@ -61,8 +62,15 @@ def test_clients_methods_seeds_and_formats_that_there_are_not(run: Path) -> None
     store(run, federation_of(torch.randn(8, 4)), LINEAR, algorithm="apfl")
     said = error_of("export", run, "--client", "north")
     assert said.endswith("choose one by --algorithm: apfl, ditto.")
-    assert "name a --client" in error_of("predict", run, "x.npz")
+    assert "name a --client" in error_of("predict", run, "x.npz", "-a", "ditto")
     assert "There is no folder" in error_of("predict", run / "nowhere", "x.npz")
+
+
+def test_a_folder_of_one_client_needs_no_name_and_a_guard_is_found_by_its_usual_name(run: Path) -> None:
+    store(run, federation_of(torch.randn(8, 4)), LINEAR, algorithm="fedavg-guard")
+    (run / "models" / "fedavg-guard" / "seed0" / "south.safetensors").unlink()
+    (chosen,) = choose(run, None, "fedavg+guard", None)
+    assert (chosen.system, chosen.client) == ("fedavg-guard", "north")
 
 
 def test_places_without_models(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from pathlib import Path
@@ -66,7 +67,9 @@ def init(
         from coterie.federation import build_federation
         from coterie.federation.datasets.sites import AT_SITES
 
-        settled = read_config(config, overrides or [])
+        given = None if sites is None else [name.strip() for name in sites.split(",") if name.strip()]
+        named = [f"sites.names={json.dumps(given)}"] if given and len(set(given)) == len(given) else []
+        settled = read_config(config, [*(overrides or []), *named])
         federation, reason = None, ""
         try:
             federation = build_federation(settled.federation, seed=settled.seeds[0], data_dir=data_dir)
@@ -74,7 +77,7 @@ def init(
             reason = str(error)
         if settled.federation.source == AT_SITES:
             reason = f"federation.source is {AT_SITES}"
-        names = _names(sites, settled, federation, reason)
+        names = _names(given, settled, federation, reason)
         wanted = (
             read_schema(schema) if schema is not None else Schema.of(federation) if federation is not None else None
         )
@@ -92,6 +95,12 @@ def init(
 @deploy.command()
 def check(
     site_yaml: Annotated[Path, typer.Argument(metavar="SITE_YAML", help="The site's own file.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="The experiment, to check the columns and the policy against it."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run; it decides which examples are for what.")] = 0,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -99,14 +108,15 @@ def check(
     """Check a site's file and its data, at the site; nothing is sent.
 
     The data are compared with the schema.yaml beside the file or, where sites prepare their tables together, with
-    columns.yaml; then it is listed what would leave the site before the first round. Exit code 2 where something has to
-    change: one sentence for each difference.
+    columns.yaml; then it is listed what would leave the site before the first round. With --config the columns are
+    those of an experiment, and what its model, methods and guard ask is compared with the site's policy. Exit code 2
+    where something has to change: one sentence for each difference.
     """
     console = standard_output()
     with friendly(debug):
         from coterie.deploy.checking import check_site
 
-        report = check_site(site_yaml, seed=seed)
+        report = check_site(site_yaml, seed=seed, experiment=config)
         if as_json:
             print_json(report.as_dict())
         else:
@@ -119,6 +129,8 @@ def check(
                 console.print(
                     f"leaves before round 1: {escape(column)}: {escape(_told(told))}", highlight=False, soft_wrap=True
                 )
+            for remark in report.remarks:
+                console.print(escape(remark), highlight=False, soft_wrap=True)
             if not report.schema:
                 console.print("There is no schema.yaml beside it, so nothing was compared.", highlight=False)
             console.print(
@@ -187,10 +199,10 @@ def _told(told: list[Any]) -> str:
     return f"{known[0]} numbers, their sum and sum of squares; {missing} missing"
 
 
-def _names(sites: str | None, config: Config, federation: Federation | None, reason: str) -> list[str]:
+def _names(given: list[str] | None, config: Config, federation: Federation | None, reason: str) -> list[str]:
     """The names on the command line, else those of the experiment, else its clients."""
-    if sites is not None:
-        return [name.strip() for name in sites.split(",") if name.strip()]
+    if given is not None:
+        return given
     if config.sites is not None:
         return list(config.sites.names)
     if federation is None:

@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from coterie.deploy.data import divided, site_differences, sizes_of
-from coterie.deploy.own_table import OwnTable, read_columns
+from coterie.deploy.own_table import OwnTable, prepared_together, read_columns
 from coterie.deploy.reading import read_data
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
 from coterie.errors import CoterieError
-from coterie.privacy import Gate, Policy
+from coterie.federation.datasets.sites import SitesSource
+from coterie.privacy import Gate, Policy, Refused
+from coterie.yamltext import read_yaml
+
+UNLISTED = (
+    "Whether the other sites have these columns was not compared, since the experiment lists none under "
+    "federation.features."
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Report:
     leaves : Mapping[str, list]
         What leaves the site before the first round, by column, where sites prepare their tables together: of numbers
         how many, their sum, the sum of squares and how many are missing; of a category its values and how many are.
+    remarks : sequence of str
+        What was not compared, and why nothing leaves; nothing of it has to change.
     """
 
     client: str
@@ -40,33 +49,41 @@ class Report:
     differences: Sequence[str]
     schema: bool
     leaves: Mapping[str, list[Any]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
 
 
-def check_site(path: Path, *, seed: int = 0) -> Report:
+def check_site(path: Path, *, seed: int = 0, experiment: Path | None = None) -> Report:
     """Check a site's file, its data, its policy and its folders.
+
+    An experiment says what the columns of a table are, in place of ``columns.yaml``, and its methods, its model and its
+    guard are compared with the policy; nothing that it names is imported.
 
     Raises
     ------
     CoterieError
-        The file itself cannot be read or is wrong.
+        The file itself, or the experiment, cannot be read or is wrong.
     """
     site = SiteFile.read(path)
+    tree = None if experiment is None else _tree(experiment)
+    asked = prepared_together(tree) if tree is not None else None
     found: list[str] = []
     sizes: Mapping[str, int] = {}
     schema = read_schema(site.schema_path) if site.schema_path.exists() else None
-    together, policy = site.columns_path.exists(), None
+    together, policy = asked is not None or (tree is None and site.columns_path.exists()), None
     leaves: Mapping[str, list[Any]] = {}
+    remarks: list[str] = []
     try:
         policy = policy_of(site)
     except CoterieError as error:
         found.append(str(error))
     try:
         if together:
-            sizes, leaves = _of_own_table(site, policy, seed)
+            asked = asked or read_columns(site.columns_path)
+            sizes, leaves, remarks = _of_own_table(site, asked, policy, seed)
         else:
             data = read_data(site, seed=seed, schema=schema)
             found += (of_data := [] if schema is None else site_differences(site, schema, data))
@@ -75,6 +92,8 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
             policy.check_examples(sizes["train"])
     except CoterieError as error:
         found.append(str(error))
+    if policy is not None and tree is not None:
+        remarks = [*remarks, *_refused(policy, tree)]
     if policy is not None:
         found += _of_account(policy, site.state)
     for folder in dict.fromkeys([site.state, site.log_file.parent]):
@@ -82,16 +101,56 @@ def check_site(path: Path, *, seed: int = 0) -> Report:
             found.append(f"The folder {folder} cannot be written ({reason}): change its owner, or name another one.")
     if site.log_file.is_dir():
         found.append(f"The log {site.log_file} is a folder: name a file.")
-    return Report(site.client, sizes, found, schema is not None or together, leaves)
+    return Report(site.client, sizes, found, schema is not None or together, leaves, remarks)
 
 
-def _of_own_table(site: SiteFile, policy: Policy | None, seed: int) -> tuple[Mapping[str, int], dict[str, list[Any]]]:
-    """Sizes, and what leaves the site of a table that all sites prepare together."""
-    table = OwnTable.read(site, read_columns(site.columns_path), seed=seed)
+def _of_own_table(
+    site: SiteFile, asked: SitesSource, policy: Policy | None, seed: int
+) -> tuple[Mapping[str, int], dict[str, list[Any]], list[str]]:
+    """Sizes, what leaves the site of a table that all sites prepare together, and remarks on it."""
+    table = OwnTable.read(site, asked, seed=seed)
     columns = table.columns  # each of them can be used
-    if policy is None or not policy.sends_preprocessing:
-        return table.sizes, {}
-    return table.sizes, columns.told(table.division.train[0], policy.smallest_group)
+    remarks = [] if asked.features else [UNLISTED]
+    try:
+        if policy is None:
+            return table.sizes, {}, remarks
+        policy.check_preprocessing()
+    except Refused as refusal:
+        return table.sizes, {}, [*remarks, f"Nothing leaves before round 1: {refusal}."]
+    return table.sizes, columns.told(table.division.train[0], policy.smallest_group), remarks
+
+
+def _tree(experiment: Path) -> Mapping[str, Any]:
+    """An experiment as it was written: what it names is not looked up."""
+    try:
+        tree = read_yaml(experiment.read_text(encoding="utf-8"), str(experiment))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CoterieError(f"{experiment}: cannot be read as text ({type(error).__name__}).") from error
+    if not isinstance(tree, Mapping):
+        raise CoterieError(f"{experiment} is no experiment: take server/experiment.yaml of the federation.")
+    return tree
+
+
+def _refused(policy: Policy, tree: Mapping[str, Any]) -> list[str]:
+    """What of an experiment the policy does not allow, which is the site's good right."""
+
+    def named(entry: Any) -> Any:
+        return entry.get("name") if isinstance(entry, Mapping) else entry
+
+    said = []
+    methods = tree.get("algorithms")
+    for check, entry in [
+        (policy.check_model, tree.get("model")),
+        *((policy.check_algorithm, method) for method in (methods if isinstance(methods, list) else [])),
+    ]:
+        try:
+            if isinstance(name := named(entry), str):
+                check(name)
+        except CoterieError as refusal:
+            said.append(f"The site would refuse: {str(refusal).rstrip('.')}.")
+    if tree.get("guard") and not policy.sends_evaluation:
+        said.append("The site would tell the guard nothing, which then goes by the others: policy.evaluation is off.")
+    return said
 
 
 def _of_account(policy: Policy, state: Path) -> list[str]:

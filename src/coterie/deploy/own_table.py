@@ -22,7 +22,7 @@ from coterie.federation.build import parse
 from coterie.federation.datasets.sites import AT_SITES, SitesSource
 from coterie.federation.examples import Examples
 from coterie.federation.folds import Fold, folded
-from coterie.federation.frames import encode_target
+from coterie.federation.frames import encode_target, texts
 from coterie.federation.partition.rule import Division, Sizes
 from coterie.federation.places import Origin
 from coterie.federation.schema import Schema
@@ -119,9 +119,7 @@ class OwnTable:
 
         data = site.data
         if not isinstance(data, TableData):
-            raise CoterieError(
-                f"{site.path}: preprocessing: federated is for tables, and data is of the kind {data.kind}."
-            )
+            raise Refused(f"preprocessing: federated is for tables, and data in site.yaml is of the kind {data.kind}")
         options = _agreed(site, data, options)
         tables = read_data(site, seed=seed, schema=None).tables
         files = {part: getattr(data, "table" if part == "all" else part) for part in tables}
@@ -192,18 +190,21 @@ class OwnTable:
 
 
 def _agreed(site: SiteFile, data: TableData, options: SitesSource) -> SitesSource:
-    """The experiment's options, once the site's file does not say otherwise; its list of features holds."""
+    """The experiment's options, once the site's file does not say otherwise; its list of features holds.
+
+    Where they do not agree, the server is told so as well: nothing of the data is in it.
+    """
     for key in ("target", "task", "missing"):
         own, its = getattr(data, key), getattr(options, key)
         if own is not None and its is not None and own != its:
-            raise CoterieError(f"{site.path}: data.{key} is {own}, but {its} in the experiment: leave it out.")
+            raise Refused(f"data.{key} is another than the experiment's {its}: leave it out of site.yaml")
     if data.standardise == "own":
-        raise CoterieError(
-            f"{site.path}: data.standardise: own has no effect, since the experiment says preprocessing: federated: "
-            "leave it out."
+        raise Refused(
+            "data.standardise: own has no effect, since the experiment says preprocessing: federated: leave it out of "
+            "site.yaml"
         )
     if site.schema_path.exists():
-        raise CoterieError(f"{site.schema_path} fixes beforehand what preprocessing: federated computes: remove it.")
+        raise Refused("schema.yaml beside site.yaml fixes what preprocessing: federated computes: remove it")
     if data.features is None:
         return options
     if unlisted := [name for name in options.features or [] if name not in data.features]:
@@ -267,8 +268,12 @@ def _strata(table: pd.DataFrame, options: SitesSource, where: Origin) -> Rows:
     wanted = Schema(classes=len(labels), labels=labels, target=options.target, shape=[1])
     classes: Rows = encode_target(table, wanted)
     if (outside := classes == UNKNOWN).any():
+        row = int(outside.argmax())
+        cells, place = texts(table[wanted.targets[0]]), where(row)
+        if cells.missing[row]:
+            raise CoterieError(f"{place}: the target {options.target!r} is missing: fill it in, or remove the row.")
         raise CoterieError(
-            f"{where(int(outside.argmax()))}: the target {options.target!r} is none of the classes that the experiment "
-            "lists."
+            f"{place}: the target {options.target!r} is {cells.values[row]!r}, which is none of the experiment's "
+            f"classes {', '.join(labels[:10])}{', ...' if len(labels) > 10 else ''}: correct it, or remove the row."
         )
     return classes

@@ -90,8 +90,8 @@ class Deployed(Experiment):
         if len(self.roster.cards) < start:
             raise CoterieError(
                 f"{', '.join(self.roster.missing)} did not come within {self.sites.patience:.0f} s (sites.patience), "
-                f"and the first round waits for {start} sites (sites.start, by default all): start them, or begin with "
-                "fewer"
+                f"and the first round waits for {start} sites (sites.start, by default all): start them, mend those "
+                "that were not let in, or begin with fewer"
             )
         if self.columns is not None and not self.roster.agreed:
             self.roster.agreed = prepare(self.post, self.terms, self.roster, self.columns, self.told)
@@ -157,6 +157,11 @@ class Deployed(Experiment):
         stored = parse_config(stored_config(directory), where=str(directory.config))
         if stored.sites is None or stored.sites.names != self.sites.names:
             raise CoterieError(f"{output} is a run of other sites: choose another output")
+        if stored.name != self.config.name:
+            raise CoterieError(
+                f"{output} is a run of the experiment {stored.name}, not of {self.config.name}: to go on with it, name "
+                "its file (bash run.sh RUN FILE)"
+            )
         logger.info("going on with the run in %s", output)
         return self.resume(directory, console=console)
 
@@ -205,6 +210,6 @@ def _speak() -> None:
 def _watch(title: str, answered: Sequence[str], asked: int) -> None:
     """Say who has answered, once all have, and who is asked."""
     if not answered:
-        logger.info("%s: asking %d sites", title, asked)
+        logger.info("%s: asking %d site%s", title, asked, "" if asked == 1 else "s")
     else:
         logger.info("%s: %s has answered, %d of %d", title, answered[-1], len(answered), asked)

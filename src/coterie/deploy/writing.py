@@ -160,9 +160,9 @@ def _write_site(folder: Path, plan: Plan, name: str, position: int, authority: P
     port = plan.inner_port + 1 + position if plan.address in LOOPBACK else SITE_PORT
     data = _source_of(plan, name)
     if data is None:
-        known = columns.targets if columns is not None else () if plan.schema is None else plan.schema.targets
-        target = next(iter(known), "sick")
-        about, section = "Adapt it.", _fill(_text("site-data.yaml"), {"target": target}).strip()
+        target = next(iter(() if plan.schema is None else plan.schema.targets), "sick")
+        kinds = "site-data.yaml" if columns is None else "site-table.yaml"  # tables follow columns.yaml in their target
+        about, section = "Adapt it.", _fill(_text(kinds), {"target": target}).strip()
     else:
         about, section = "This is a client of the experiment's own source.", write_yaml({"data": data}).strip()
     _write(folder / "site.yaml", "site.yaml", plan, client=name, about_data=about, data=section)

@@ -35,6 +35,9 @@ HELLO_SECONDS = 600.0
 GREETING_SECONDS = 60.0
 """For so long after it was asked a node is waited for, where the other sites could begin without it."""
 
+STRANGER_SECONDS = 60.0
+"""After so long a node that was not let in is asked again while sites are missing: it may have been mended."""
+
 TTL_MARGIN = 1.1
 """A message is good for a little longer than its answer is waited for, and no site works at one that nobody wants."""
 
@@ -85,7 +88,7 @@ class FlowerPost:
         self._node: dict[str, int] = {}
         self._here: frozenset[int] = frozenset()
         self._asked: dict[str, tuple[int, float]] = {}  # by message: the node that was asked who it is, and when
-        self._strangers: set[int] = set()
+        self._strangers: dict[int, tuple[str, float]] = {}  # by node: why it was not let in, and when
         self._noticed = 0.0
 
     # --- who is there --------------------------------------------------------------------------------------------
@@ -118,11 +121,14 @@ class FlowerPost:
             self._noticed = time.monotonic()
             nodes = self._patiently(lambda: frozenset(self.grid.get_node_ids()))
             if nodes is not None:
-                self._strangers &= nodes  # one that comes back may have been mended
+                self._strangers = {node: why for node, why in self._strangers.items() if node in nodes}
                 self._here = nodes
             now = time.monotonic()
             self._asked = {key: asked for key, asked in self._asked.items() if now - asked[1] < HELLO_SECONDS}
-            known = {*self._node.values(), *(node for node, _ in self._asked.values()), *self._strangers}
+            missing = len(self._node) < len(self.names)
+            recent = {node for node, (_, when) in self._strangers.items() if now - when < STRANGER_SECONDS}
+            strangers = recent if missing else self._strangers.keys()
+            known = {*self._node.values(), *(node for node, _ in self._asked.values()), *strangers}
             new = sorted(self._here - known)
             if new:
                 identifiers = self._push([(node, "query", self.hello) for node in new], HELLO_SECONDS, "hello")
@@ -137,9 +143,11 @@ class FlowerPost:
                 raise CoterieError(ERRORS.get(message.error.code, f"Flower's error {message.error.code}"))
             name = self.met(node, packet_of(message.content).tree())
         except CoterieError as error:
-            self._strangers.add(node)
-            logger.warning("a site was not let in: %s", error)
+            if self._strangers.get(node, ("", 0))[0] != str(error):  # else it was told before
+                logger.warning("a site was not let in: %s", error)
+            self._strangers[node] = str(error), time.monotonic()
             return
+        self._strangers.pop(node, None)
         logger.info("%s is there", name)
         self._node[name] = node
 

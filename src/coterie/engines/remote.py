@@ -54,6 +54,7 @@ class Post(Protocol):
         """
 
 
+WITHHELD = "its policy lets no result leave (policy.evaluation)"
 TOO_FEW = "too few other sites answered; the round does not count"
 
 
@@ -383,6 +384,10 @@ class RemoteEngine(Engine):
                     if isinstance(value, int | float):
                         table = whole.setdefault(split, {}).setdefault(str(metric), np.full(self.K, np.nan))
                         table[client] = float(value)
+        withheld = {self.names[client]: WITHHELD for client, splits in self._measured.items() if not splits}
+        for split, tables in whole.items() if withheld else ():
+            for metric in tables:
+                self._reasons.setdefault(split, {}).setdefault(metric, {}).update(withheld)
         return {split: metrics for split, metrics in whole.items() if self.metric in metrics}
 
     def finish(self) -> None:

@@ -17,6 +17,8 @@ from coterie.runs import About, RunDirectory, StoredModel, read_model, stored_cl
 JOINED = ("labelled", "unlabelled")
 """Where the models of newcomers lie, in the order in which they are looked for."""
 EVERYONE = "all"
+GUARD = "guard"
+"""Of a method without variants the folder is ``fedavg-guard``, of one with them ``fedora-released+guard``."""
 
 
 class System(NamedTuple):
@@ -86,15 +88,15 @@ class Chosen:
         return self.stored.facts
 
 
-def choose(directory: str | Path, client: str, algorithm: str | None, seed: int | None) -> list[Chosen]:
+def choose(directory: str | Path, client: str | None, algorithm: str | None, seed: int | None) -> list[Chosen]:
     """The stored models that are meant: one, or those of all clients for the client ``all``.
 
     Parameters
     ----------
     directory : path
         A run directory, a folder that ``coterie adapt`` has made, or a real site's folder.
-    client : str
-        The client's name.
+    client : str, optional
+        The client's name; not needed where models of one client alone are kept, as at a real site.
     algorithm : str, optional
         A method by name, label or ``name-variant``; needed where the run has several besides LOCAL.
     seed : int, optional
@@ -112,6 +114,9 @@ def choose(directory: str | Path, client: str, algorithm: str | None, seed: int 
     found = _seed(place.models / system, seed)
     folder = place.models / system / f"seed{found}"
     clients = stored_clients(folder)
+    if client is None and len(clients) != 1:
+        raise CoterieError(f"{place.path} holds models of many clients: name a --client.")
+    client = clients[0] if client is None else client
     wanted = clients if client == EVERYONE and EVERYONE not in clients else [known(client, clients, "client")]
     label = methods[system].label if system in methods else system
     models = [Chosen(place, system, label, found, name, read_model(folder, name)) for name in wanted]
@@ -162,6 +167,7 @@ def _system(systems: Mapping[str, System], wanted: str | None, place: Path) -> s
         found = [folder for folder in systems if folder != REFERENCE] or list(systems)
     else:
         found = [wanted] if wanted in systems else [folder for folder, names in systems.items() if wanted in names]
+        found = found or [folder for folder in systems if folder.replace(f"-{GUARD}", f"+{GUARD}") == wanted]
     if len(found) == 1:
         return found[0]
     choices = ", ".join(found or systems)

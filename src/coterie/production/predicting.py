@@ -78,9 +78,7 @@ def _model(directory: Path, client: str | None, algorithm: str | None, seed: int
         if client not in (None, preprocessing.client):
             raise CoterieError(f"{directory} is the model of {preprocessing.client}, not of {client}.")
         return open_export(directory), preprocessing
-    if client is None and directory.is_dir():
-        raise CoterieError(f"{directory} may hold many models: name a --client.")
-    chosen = choose(directory, client or "", algorithm, seed)
+    chosen = choose(directory, client, algorithm, seed)
     if len(chosen) != 1:
         raise CoterieError("--client all: a prediction is one client's: name it.")
     check_facts(chosen[0])

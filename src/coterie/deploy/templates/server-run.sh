@@ -14,6 +14,10 @@ left=
 trap 'left=1' INT
 flwr run ../app coterie --stream -c "experiment=\"$experiment\" output=\"$output\"" 2>&1 | tee "$said"
 run="$(sed -n 's/.*started run \([0-9][0-9]*\).*/\1/p' "$said")"
+if [ -z "$run" ] && [ -z "$left" ]; then
+  echo "no run was started: bash start.sh must be running here, and takes some seconds to be ready" >&2
+  exit 1
+fi
 # Where only the connection was lost, the run goes on.
 away=0
 while [ -z "$left" ] && [ -n "$run" ] && [ ! -f "$output/summary.json" ] && [ "$away" -lt 12 ]; do
