@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 def test_a_guarded_run_of_real_processes_is_that_of_the_simulation(tmp_path: Path) -> None:
     changes = {
-        "algorithms": ["local", "fedavg"], "guard": {"folds": 2, "confidence": 0.5}, "page": False,
+        "algorithms": ["local", "fedavg"], "guard": {"folds": 2, "confidence": 0.5}, "page": False, "rounds": 1,
         "training": {"epochs": 2, "batch_size": 10, "lr": 0.4},
     }  # fmt: skip
     ward = Ward(tmp_path)
