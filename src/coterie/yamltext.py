@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -77,6 +78,21 @@ def read_yaml(text: str, where: str) -> Any:
         raise CoterieError(f"{where}: not valid YAML: {text}.") from error
     except yaml.YAMLError as error:
         raise CoterieError(f"{where}: not valid YAML: {' '.join(str(error).split())}.") from error
+
+
+def load_yaml(path: Path) -> Any:
+    """Read a file that holds one YAML document.
+
+    Raises
+    ------
+    CoterieError
+        It cannot be read as text, or is not valid YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CoterieError(f"{path}: cannot be read as text ({type(error).__name__}).") from error
+    return read_yaml(text, str(path))
 
 
 def write_yaml(tree: Any) -> str:

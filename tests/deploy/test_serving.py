@@ -49,7 +49,7 @@ class Couriers:
         self.troubles: list[str] = []
 
     def reachable(self) -> frozenset[str]:
-        for number, name in enumerate(SITES):
+        for number, name in enumerate(self.roster.names):
             if name not in self.roster.nodes and name not in self.away:
                 try:
                     self.roster.meet(100 + number, self.taken(name, self.hello).tree())

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from comparing import check_equal, check_models
 from tabled import COLUMNS, EXPERIMENT, SITES, simulate, table
+from test_serving import Couriers as Carriers
 
 from coterie.config import parse_config
 from coterie.deploy.own_table import OwnTable
@@ -28,39 +29,24 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulate(tmp_path_factory.mktemp("simulated"))
 
 
-class Couriers:
-    """Carry every message to the site's own code; sites can be away, and their answers changed on the way."""
+class Couriers(Carriers):
+    """What sites answer about their tables can be changed on the way."""
 
     def __init__(self, folder: Path, roster: Roster, hello: Packet) -> None:
-        self.folder, self.roster, self.hello = folder, roster, hello
-        self.away: set[str] = set()
+        super().__init__(folder, roster, hello)
         self.change: Callable[[str, Packet], Packet | str | None] = lambda name, packet: packet
         self.prepared: list[str] = []
-        self.stop_before: int | None = None
-
-    def reachable(self) -> frozenset[str]:
-        for number, name in enumerate(SITES):
-            if name not in self.roster.nodes and name not in self.away:
-                self.roster.meet(100 + number, self.taken(name, self.hello).tree())
-        return frozenset(self.roster.nodes) - self.away
-
-    def wait(self, count: int, seconds: float) -> frozenset[str]:
-        return self.reachable()
-
-    def taken(self, name: str, packet: Packet) -> Packet:
-        return answer(packet, {"client-id": name, "site-file": str(self.folder / name / "site.yaml")}, {})
 
     def exchange(self, packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        others = {}
         for name, packet in packets.items():
-            tree = packet.tree()
-            if "prepare" in tree:
-                self.prepared.append(name)
-                if (changed := self.change(name, self.taken(name, packet))) is not None:
-                    yield name, changed
+            if "prepare" not in packet.tree():
+                others[name] = packet
                 continue
-            if self.stop_before is not None and tree["round"] >= self.stop_before:
-                raise KeyboardInterrupt
-            yield name, self.taken(name, packet)
+            self.prepared.append(name)
+            if (changed := self.change(name, self.taken(name, packet))) is not None:
+                yield name, changed
+        yield from super().exchange(others, seconds, title)
 
 
 def placed(folder: Path, tables: Mapping[str, pd.DataFrame] | None = None, **changes: Any) -> Path:

@@ -15,7 +15,7 @@ from coterie.deploy.sitefile import SiteFile, policy_of
 from coterie.errors import CoterieError
 from coterie.federation.datasets.sites import SitesSource
 from coterie.privacy import Gate, Policy, Refused
-from coterie.yamltext import read_yaml
+from coterie.yamltext import load_yaml
 
 UNLISTED = (
     "Whether the other sites have these columns was not compared, since the experiment lists none under "
@@ -122,10 +122,7 @@ def _of_own_table(
 
 def _tree(experiment: Path) -> Mapping[str, Any]:
     """An experiment as it was written: what it names is not looked up."""
-    try:
-        tree = read_yaml(experiment.read_text(encoding="utf-8"), str(experiment))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CoterieError(f"{experiment}: cannot be read as text ({type(error).__name__}).") from error
+    tree = load_yaml(experiment)
     if not isinstance(tree, Mapping):
         raise CoterieError(f"{experiment} is no experiment: take server/experiment.yaml of the federation.")
     return tree

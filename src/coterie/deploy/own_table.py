@@ -31,7 +31,7 @@ from coterie.federation.standardising import Columns
 from coterie.federation.tables import columns_of, full_texts, require
 from coterie.privacy import Policy, Refused
 from coterie.runs.atomic import write_text
-from coterie.yamltext import read_yaml, write_yaml
+from coterie.yamltext import load_yaml, write_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,10 +63,7 @@ def read_columns(path: Path) -> SitesSource:
     CoterieError
         It cannot be read, or a key or a value is wrong.
     """
-    try:
-        tree = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CoterieError(f"{path}: cannot be read as text ({type(error).__name__}).") from error
+    tree = load_yaml(path)
     options = prepared_together({"federation": {**tree, "source": AT_SITES}}) if isinstance(tree, Mapping) else None
     if options is None:
         raise CoterieError(f"{path} does not say preprocessing: federated and the target: copy it from the server.")

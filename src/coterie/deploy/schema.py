@@ -18,7 +18,7 @@ from coterie.federation.arrays import Arrays
 from coterie.federation.frames import Mask, encode_target, infer_schema, numbers, texts
 from coterie.federation.schema import Feature, Schema
 from coterie.runs.atomic import write_text
-from coterie.yamltext import read_yaml, write_yaml
+from coterie.yamltext import load_yaml, write_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,10 +34,7 @@ def read_schema(path: Path) -> Schema:
     CoterieError
         It cannot be read, or a key or a value is wrong; the message names it.
     """
-    try:
-        tree = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CoterieError(f"{path}: cannot be read as text ({type(error).__name__}).") from error
+    tree = load_yaml(path)
     if not isinstance(tree, Mapping):
         raise CoterieError(f"{path} must hold keys and values such as 'classes: 2', not {describe(tree)}.")
     try:

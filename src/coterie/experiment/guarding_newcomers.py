@@ -13,13 +13,21 @@ import numpy as np
 import pandas as pd
 
 from coterie.config import NewcomersConfig
-from coterie.errors import CoterieError
 from coterie.evaluation import Evidence, Judgement, main_metric
 from coterie.evaluation.guard import judge_newcomers
 from coterie.evaluation.tables import Task
 from coterie.experiment.guarding import Decision, compared, guarded, loss_of, section
 from coterie.experiment.plan import Job, System
-from coterie.runs import Losses, NewcomersDirectory, RunDirectory, copy_model, load_guard, load_losses, save_guard
+from coterie.runs import (
+    Losses,
+    NewcomersDirectory,
+    RunDirectory,
+    copy_model,
+    has_losses,
+    load_guard,
+    load_losses,
+    save_guard,
+)
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
@@ -65,10 +73,7 @@ def guard_newcomers(
 def _losses(folder: NewcomersDirectory, job: Job) -> Losses | None:
     """What newcomers with labels lose on their validation examples; None where none have joined."""
     place = folder.joined(labelled=True)
-    try:
-        return load_losses(place, *job.key)
-    except CoterieError:
-        return None
+    return load_losses(place, *job.key) if has_losses(place, *job.key) else None
 
 
 def _members(decided: pd.DataFrame, job: Job) -> Evidence:

@@ -160,37 +160,43 @@ class NewSite:
 
     def _weights(self, table: pd.DataFrame, train: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """How much each row counts, where the members' rows had weights and these have them, too."""
-        column = stored_config(self.run)["federation"].get("weights")
-        if not isinstance(column, str):
+        column = self._named(table, "weights", "weighed", "its rows count alike")
+        if column is None:
             return None
-        if column not in table.columns:
-            warnings.warn(
-                f"{self.path} has no column {column!r} (federation.weights), by which the members' rows were weighed: "
-                "its rows count alike.",
-                CoterieWarning,
-                stacklevel=2,
-            )
-            return None
-        weights = read_weights(table, column, Origin(str(self.path), [(str(self.path), *numbering(self.path))]))
+        weights = read_weights(table, column, self._origin)
         scaled: NDArray[np.float64] = weights / training_means(weights, [train], [self.name])[0]
         return scaled
 
     def _column(self, table: pd.DataFrame, key: str) -> list[Any] | None:
         """The column by which the run's ``federation.<key>`` split its members' rows; None where nothing did."""
+        column = self._named(table, key, "split", "its rows are split without it")
+        if column is None:
+            return None
+        where = self._origin
+        values = full_texts(table, column, key, where) if key == "group" else times(table, column, where)
+        return list(values.tolist())
+
+    def _named(self, table: pd.DataFrame, key: str, what: str, otherwise: str) -> str | None:
+        """The column that the run's ``federation.<key>`` names, by which its members' rows were split or weighed.
+
+        None where it names none, and, with a warning of what happens ``otherwise``, where the table has no such column.
+        """
         column = stored_config(self.run)["federation"].get(key)
         if not isinstance(column, str):
             return None
-        if column not in table.columns:
-            warnings.warn(
-                f"{self.path} has no column {column!r} (federation.{key}), by which the members' rows were split: its "
-                "rows are split without it.",
-                CoterieWarning,
-                stacklevel=2,
-            )
-            return None
-        where = Origin(str(self.path), [(str(self.path), *numbering(self.path))])
-        values = full_texts(table, column, key, where) if key == "group" else times(table, column, where)
-        return list(values.tolist())
+        if column in table.columns:
+            return column
+        warnings.warn(
+            f"{self.path} has no column {column!r} (federation.{key}), by which the members' rows were {what}: "
+            f"{otherwise}.",
+            CoterieWarning,
+            stacklevel=2,
+        )
+        return None
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin(str(self.path), [(str(self.path), *numbering(self.path))])
 
 
 def _layout(feature: Feature) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from coterie.runs.environment import environment
 from coterie.runs.guard import guard_sentences, load_guard, save_guard
 from coterie.runs.history import History, Measured
 from coterie.runs.lock import held, locked
-from coterie.runs.losses import Losses, load_losses, save_losses
+from coterie.runs.losses import Losses, has_losses, load_losses, save_losses
 from coterie.runs.models import (
     StoredModel,
     client_file,
@@ -35,6 +35,7 @@ __all__ = [
     "copy_model",
     "environment",
     "guard_sentences",
+    "has_losses",
     "held",
     "load_guard",
     "load_losses",

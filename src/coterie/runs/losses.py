@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,16 @@ def save_losses(
     CoterieError
         The file cannot be written.
     """
-    folder = make_folder(run.losses / system_folder(algorithm, variant))
-    with atomic_path(folder / f"seed{seed}.npz") as temporary, open(temporary, "wb") as file:
+    path = _file(run, algorithm, variant, seed)
+    make_folder(path.parent)
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
         arrays: dict[str, Any] = {f"loss:{name}": values for name, values in losses.items()}
         np.savez_compressed(file, clients=np.array(names), n=np.asarray(n), **arrays)
+
+
+def has_losses(run: RunDirectory, algorithm: str, variant: str | None, seed: int) -> bool:
+    """Whether the losses of a run were kept."""
+    return _file(run, algorithm, variant, seed).exists()
 
 
 def load_losses(run: RunDirectory, algorithm: str, variant: str | None, seed: int) -> Losses:
@@ -64,7 +71,7 @@ def load_losses(run: RunDirectory, algorithm: str, variant: str | None, seed: in
     CoterieError
         The file is missing or damaged.
     """
-    path = run.losses / system_folder(algorithm, variant) / f"seed{seed}.npz"
+    path = _file(run, algorithm, variant, seed)
     try:
         with np.load(path) as content:
             n = content["n"].astype(np.int64)
@@ -74,3 +81,7 @@ def load_losses(run: RunDirectory, algorithm: str, variant: str | None, seed: in
         raise CoterieError(f"There are no losses {path}: the run keeps them with save_losses.") from error
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise CoterieError(f"{path} is damaged ({error}): run this system again to write it anew.") from error
+
+
+def _file(run: RunDirectory, algorithm: str, variant: str | None, seed: int) -> Path:
+    return run.losses / system_folder(algorithm, variant) / f"seed{seed}.npz"
