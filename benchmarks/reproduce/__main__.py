@@ -2,7 +2,7 @@
 
     python -m benchmarks.reproduce list                          # what there is, and how many cells are finished
     python -m benchmarks.reproduce run fedora-1-mnist            # run what is missing; Ctrl-C and run it again to go on
-    python -m benchmarks.reproduce run fedora-gtsrb --seeds 0 --device cuda
+    python -m benchmarks.reproduce run fedora-gtsrb --seeds 0 --system ifca --device cuda
     python -m benchmarks.reproduce collect fedora-1-mnist RUN    # take finished cells out of a run directory
     python -m benchmarks.reproduce table                         # all tables in Markdown, published beside ours
     python -m benchmarks.reproduce as-run fedora-1-mnist OUT     # a run directory: coterie compare OUT
@@ -20,9 +20,10 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.reproduce.cells import table_named, tables
+from benchmarks.reproduce.filled import as_run
 from benchmarks.reproduce.rows import load
 from benchmarks.reproduce.running import collect, reproduce
-from benchmarks.reproduce.told import as_run, markdown
+from benchmarks.reproduce.told import markdown
 from coterie.errors import CoterieError, Interrupted
 
 
@@ -54,6 +55,7 @@ def _do(options: argparse.Namespace, console: Console) -> None:
                 console,
                 workers=options.workers,
                 seeds=options.seeds,
+                labels=options.system,
                 device=options.device,
                 data_dir=options.data_dir,
             )
@@ -73,6 +75,7 @@ def _options() -> argparse.Namespace:
     run = commands.add_parser("run", help="run the cells that are missing")
     run.add_argument("table", nargs="+")
     run.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], help="default: the table's")
+    run.add_argument("--system", action="append", metavar="LABEL", help="one of the table; default: all; repeatable")
     run.add_argument("--folder", type=Path, default=Path("runs/reproduce"), help="default: %(default)s")
     run.add_argument("--workers", type=int, help="cores to use")
     run.add_argument("--device", help="cpu, cuda or auto")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,11 +11,12 @@ import pandas as pd
 from rich.console import Console
 
 from benchmarks.reproduce.cells import Cell, Table, canonical, recipe, systems
+from benchmarks.reproduce.filled import begun, part
 from benchmarks.reproduce.rows import Row, append, load
 from coterie.config import Config
 from coterie.errors import CoterieError
 from coterie.evaluation import RunKey
-from coterie.experiment import read_config, resume, run
+from coterie.experiment import read_config, resume
 from coterie.reports import OpenedRun, open_run
 from coterie.runs import Record
 
@@ -99,38 +99,43 @@ def reproduce(
     folder: Path,
     console: Console,
     *,
-    workers: int | None,
-    seeds: list[int] | None,
-    device: str | None,
-    data_dir: Path | None,
+    workers: int | None = None,
+    seeds: list[int] | None = None,
+    labels: list[str] | None = None,
+    device: str | None = None,
+    data_dir: Path | None = None,
 ) -> None:
-    """Go on with the table's runs in ``folder``, then run what is still missing; Ctrl-C keeps what is finished."""
+    """Go on with the table's runs in ``folder``, as they were begun, then run what is still missing of the systems
+    ``labels`` with ``seeds``, by default of all; Ctrl-C keeps what is finished.
+
+    Raises
+    ------
+    CoterieError
+        The table has no such system.
+    """
+    known = list(dict.fromkeys(cell.label for cell in table.cells))
+    if strange := [label for label in labels or [] if label not in known]:
+        raise CoterieError(f"{table.name} has no system {strange[0]}: choose among {', '.join(known)}.")
     found = sorted(folder.glob(f"{table.name}-*"))
     for directory in found:
         new = collect(table, directory)
         console.print(f"{directory}: {new} new cells")
         if _unfinished(directory):
             _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
-    groups: dict[tuple[int, ...], list[Cell]] = defaultdict(list)
-    by_label: dict[str, list[Cell]] = defaultdict(list)
-    for cell in missing(table):
-        if seeds is None or cell.seed in seeds:
-            by_label[cell.label].append(cell)
-    for cells in by_label.values():
-        groups[tuple(cell.seed for cell in cells)].append(cells[0])
-    for number, (those, cells) in enumerate(groups.items(), start=len(found) + 1):
-        update: dict[str, object] = {"algorithms": [cell.entry for cell in cells], "seeds": list(those)}
-        update |= {"save_models": False, "save_server": False, "page": False}
-        update |= {"workers": workers} if workers is not None else {}
-        config = table.config.model_copy(update=update)
-        directory = folder / f"{table.name}-{number}"
-        console.print(f"{len(cells)} systems, seeds {', '.join(map(str, those))}: {directory}")
-        _kept(
-            table,
-            directory,
-            partial(run, config, data_dir=data_dir, output=directory, device=device, console=console),
-            console,
-        )
+    wanted = [
+        cell
+        for cell in missing(table)
+        if (seeds is None or cell.seed in seeds) and (labels is None or cell.label in labels)
+    ]
+    if not wanted:
+        return
+    told = {"save_models": False, "save_server": False, "page": False, "workers": workers, "device": device}
+    config = part(table, {cell.label for cell in wanted}, sorted({cell.seed for cell in wanted}))
+    config = config.model_copy(update={key: value for key, value in told.items() if value is not None})
+    directory = folder / f"{table.name}-{len(found) + 1}"
+    begun(table, config, directory)
+    console.print(f"{len(wanted)} cells: {directory}")
+    _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
 
 
 def _unfinished(directory: Path) -> bool:

@@ -43,12 +43,11 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _run(folder: Path, seeds: list[int] | None = None) -> None:
+def _run(folder: Path, seeds: list[int] | None = None, labels: list[str] | None = None) -> None:
     from benchmarks.reproduce.cells import table_named
     from benchmarks.reproduce.running import reproduce
 
-    quiet = Console(quiet=True)
-    reproduce(table_named("small"), folder / "runs", quiet, workers=1, seeds=seeds, device=None, data_dir=None)
+    reproduce(table_named("small"), folder / "runs", Console(quiet=True), workers=1, seeds=seeds, labels=labels)
 
 
 def _lines(folder: Path) -> list[dict[str, object]]:
@@ -67,6 +66,30 @@ def test_finished_cells_are_not_run_again_and_missing_ones_are(tables: Path) -> 
     runs = sorted((tables / "runs").iterdir())
     _run(tables)
     assert sorted((tables / "runs").iterdir()) == runs
+
+
+def test_what_is_finished_stands_in_the_runs_of_what_is_missing(tables: Path) -> None:
+    _run(tables, seeds=[0], labels=["local", "ditto (lambda=0.1)"])
+    first = _lines(tables)
+    assert [row["label"] for row in first] == ["local", "ditto (lambda=0.1)"]
+    _run(tables, seeds=[0])
+    assert [row["label"] for row in _lines(tables)[2:]] == ["fedavg", "ditto (lambda=1.0)"]
+    later = open_run(tables / "runs" / "small-2")
+    alone = later.tables.timings[later.tables.timings["algorithm"] == "local"]
+    assert alone["seconds"].tolist() == [first[0]["seconds"]]  # it was not trained again
+    gains = {row["label"]: row["gain_mean"] for row in later.rows}
+    values = {str(row["label"]): row["mean"] for row in _lines(tables)}
+    for label in ("fedavg", "ditto (lambda=1.0)"):
+        assert gains[label] == pytest.approx(100 * (values[label] - values["local"]), abs=1e-3)
+    _run(tables, labels=["ditto (lambda=0.1)"])  # of two of one name, it keeps its label; LOCAL has no second seed yet
+    assert [(row["label"], row["seed"]) for row in _lines(tables)[4:]] == [("local", 1), ("ditto (lambda=0.1)", 1)]
+
+
+def test_a_system_that_the_table_lacks_is_named(tables: Path) -> None:
+    from coterie.errors import CoterieError
+
+    with pytest.raises(CoterieError, match="no system fedamp: choose among local, fedavg"):
+        _run(tables, labels=["fedamp"])
 
 
 def test_a_cell_is_another_one_where_its_settings_are(tables: Path) -> None:
@@ -88,7 +111,8 @@ def test_a_cell_is_another_one_where_its_settings_are(tables: Path) -> None:
 
 def test_rows_are_what_the_run_says_and_can_be_compared_as_a_run(tables: Path, tmp_path: Path) -> None:
     from benchmarks.reproduce.cells import table_named
-    from benchmarks.reproduce.told import as_run, markdown
+    from benchmarks.reproduce.filled import as_run
+    from benchmarks.reproduce.told import markdown
 
     _run(tables)
     told = {row["label"]: row for row in open_run(tables / "runs" / "small-1").rows}
