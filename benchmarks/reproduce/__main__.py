@@ -5,6 +5,7 @@
     python -m benchmarks.reproduce run fedora-gtsrb --seeds 0 --system ifca --device cuda
     python -m benchmarks.reproduce collect fedora-1-mnist RUN    # take finished cells out of a run directory
     python -m benchmarks.reproduce table                         # all tables in Markdown, published beside ours
+    python -m benchmarks.reproduce write docs/results.md         # the same into a document, between its marks
     python -m benchmarks.reproduce as-run fedora-1-mnist OUT     # a run directory: coterie compare OUT
 
 A cell is one system with one seed. A finished one is a line of ``results/TABLE.jsonl`` with the hash of its settings,
@@ -23,7 +24,7 @@ from benchmarks.reproduce.cells import table_named, tables
 from benchmarks.reproduce.filled import as_run
 from benchmarks.reproduce.rows import load
 from benchmarks.reproduce.running import collect, reproduce
-from benchmarks.reproduce.told import markdown
+from benchmarks.reproduce.told import markdown, written
 from coterie.errors import CoterieError, Interrupted
 
 
@@ -63,6 +64,9 @@ def _do(options: argparse.Namespace, console: Console) -> None:
         console.print(f"{collect(table_named(options.table), options.run)} new cells")
     elif options.command == "as-run":
         console.print(f"coterie compare {as_run(table_named(options.table), options.output).path}")
+    elif options.command == "write":
+        text = options.document.read_text(encoding="utf-8")
+        options.document.write_text(written(text, tables()), encoding="utf-8")
     else:
         for name in options.table or tables():
             print("\n".join(markdown(table_named(name))), end="\n\n")
@@ -85,6 +89,8 @@ def _options() -> argparse.Namespace:
     take.add_argument("run", type=Path)
     told = commands.add_parser("table", help="Markdown, published beside ours")
     told.add_argument("table", nargs="*")
+    document = commands.add_parser("write", help="put the tables into a document, between its marks")
+    document.add_argument("document", type=Path)
     whole = commands.add_parser("as-run", help="a run directory of the finished cells")
     whole.add_argument("table")
     whole.add_argument("output", type=Path)

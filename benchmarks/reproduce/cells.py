@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,9 @@ class Table:
     @property
     def command(self) -> str:
         """How a reader runs the same."""
-        return " ".join(["coterie run", self.experiment, *(f"-s {setting}" for setting in self.settings)])
+        return shlex.join(
+            ["coterie", "run", self.experiment, *(part for each in self.settings for part in ("-s", each))]
+        )
 
     @property
     def cells(self) -> list[Cell]:

@@ -1,19 +1,38 @@
-"""A table in Markdown, ours beside what was published."""
+"""Tables in Markdown, ours beside what was published, and where they stand in the documentation."""
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.reproduce.cells import Cell, Table
 from benchmarks.reproduce.filled import as_run
 from benchmarks.reproduce.rows import load
+from coterie.errors import CoterieError
 from coterie.reports import open_run
 
-NAMES = {"accuracy": "accuracy_mean", "r_acc": "r_acc", "ptr": "ptr", "gain": "gain_mean", "mae": "mae_mean"}
+NAMES = {
+    "accuracy": "accuracy_mean",
+    "r_acc": "r_acc",
+    "ptr": "ptr",
+    "gain": "gain_mean",
+    "mae": "mae_mean",
+    "r_mae": "r_mae",
+}
 """The keys of a summary's row."""
+HEADS = {
+    "accuracy": "Acc",
+    "r_acc": "R-Acc",
+    "ptr": "PTR",
+    "gain": "gain (points)",
+    "mae": "MAE",
+    "r_mae": "R-MAE",
+}
+PLACE = re.compile(r"<!-- table (?P<name>\S+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def markdown(table: Table) -> Iterator[str]:
@@ -26,21 +45,39 @@ def markdown(table: Table) -> Iterator[str]:
         with tempfile.TemporaryDirectory() as folder:
             run = open_run(as_run(table, Path(folder) / "run").path)
             summary = {str(row["label"]): row for row in run.rows}
-    heads = " / ".join(table.columns)
-    yield f"| system | published {heads} | ours {heads} | difference | seeds | minutes |"
+    heads = " / ".join(HEADS[column] for column in table.columns)
+    yield f"| system | published {heads} | Coterie | difference | seeds | minutes |"
     yield "|---|---|---|---|---|---|"
     for label in dict.fromkeys(cell.label for cell in cells):
         told = table.published.get(label, [])
-        published = " / ".join(number(value, sign=place == 1) for place, value in enumerate(told))
+        published = " / ".join(number(name, value) for name, value in zip(table.columns, told, strict=False))
         if label not in summary:
             yield f"| {label} | {published} | not run | | | |"
             continue
         row, own = summary[label], _of_label(cells, label)
         seconds = [rows[cell.hash].seconds for cell in own if cell.hash in rows]
         ours = _ours(table, row, alone=label == "local", seeds=len(seconds))
-        difference = f"{row[NAMES[table.columns[0]]] - told[0]:+.4f}" if told else ""
-        minutes = f"{sum(seconds) / len(seconds) / 60:.1f}"
+        difference = number("r_acc", row[NAMES[table.columns[0]]] - told[0]) if told else ""
+        minutes = f"{median(seconds) / 60:.1f}"
         yield f"| {label} | {published} | {ours} | {difference} | {len(seconds)} of {len(own)} | {minutes} |"
+
+
+def written(text: str, tables: Mapping[str, Table]) -> str:
+    """``text`` with every table as it is today between the lines ``<!-- table NAME -->`` and ``<!-- end -->``.
+
+    Raises
+    ------
+    CoterieError
+        There is no such table.
+    """
+
+    def today(place: re.Match[str]) -> str:
+        name = place["name"]
+        if name not in tables:
+            raise CoterieError(f"<!-- table {name} -->: there is no such table.")
+        return "\n".join([f"<!-- table {name} -->", *markdown(tables[name]), "<!-- end -->"])
+
+    return PLACE.sub(today, text)
 
 
 def _of_label(cells: list[Cell], label: str) -> list[Cell]:
@@ -50,12 +87,14 @@ def _of_label(cells: list[Cell], label: str) -> list[Cell]:
 def _ours(table: Table, row: dict[str, Any], *, alone: bool, seeds: int) -> str:
     first, *others = table.columns
     mean, deviation = row[NAMES[first]], row.get(NAMES[first].replace("_mean", "_std"))
-    parts = [number(mean) + (f" ± {number(deviation)}" if seeds > 1 and deviation is not None else "")]
-    parts += [number(row[NAMES[name]], sign=name == "r_acc") for name in others if not alone]
+    parts = [number(first, mean) + (f" ± {number(first, deviation)}" if seeds > 1 and deviation is not None else "")]
+    parts += [number(name, row[NAMES[name]]) for name in others if not alone]
     return " / ".join(parts)
 
 
-def number(value: float, *, sign: bool = False) -> str:
-    """A figure with four places and without a leading nought."""
-    text = f"{value:+.4f}" if sign else f"{value:.4f}"
+def number(column: str, value: float) -> str:
+    """A figure without a leading nought: relative gains with their sign, gains in percentage points."""
+    if column == "gain":
+        return f"{value:+.2f}"
+    text = f"{value:+.4f}" if column in ("r_acc", "r_mae") else f"{value:.4f}"
     return text.replace("0.", ".", 1) if abs(value) < 1 else text

@@ -131,6 +131,17 @@ def test_rows_are_what_the_run_says_and_can_be_compared_as_a_run(tables: Path, t
     assert f"| {accuracy - 0.4:+.4f} | 2 of 2 |" in fedavg
 
 
+def test_the_tables_of_the_documentation_are_those_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m benchmarks.reproduce write docs/results.md` brings them up to date."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.reproduce.cells import tables as published
+    from benchmarks.reproduce.told import PLACE, written
+
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    assert written(text, published()) == text
+    assert text.count("<!-- table ") == len(PLACE.findall(text))
+
+
 def test_the_published_figures_belong_to_methods_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.reproduce.cells import tables as published
