@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import torch
 from rich.console import Console
@@ -23,6 +24,7 @@ from coterie.experiment import experiment as experiment_module
 from coterie.federation import ClientData, Federation
 from coterie.tuning import Tuned, resume_tuning, tune
 from coterie.tuning.preset import write_tuned
+from coterie.tuning.tuner import _Tuner
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -183,6 +185,47 @@ def test_seeds_of_a_trial_may_share_a_stack() -> None:
         assert one.keys() == other.keys()
         for key in one.keys() - {"seconds"}:
             assert one[key] == (pytest.approx(other[key], abs=1e-6) if isinstance(one[key], float) else other[key])
+
+
+@pytest.mark.parametrize("search", ["grid", pytest.param("optuna", marks=pytest.mark.full)])
+def test_trials_side_by_side_come_to_the_same(search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: dict[str, Any] = {"space": {"training.lr": [0.02, 0.2]}, "search": search, "trials": 2}
+    wanted["algorithms"] = ["ditto", "fedprox"]
+    alone = tune(TINY, **wanted, output="alone")
+    advances, done = _Tuner.advances, []
+
+    def counted(self: _Tuner, *arguments: Any, **more: Any) -> bool:
+        done.append(1)
+        if len(done) == 11:
+            signal.raise_signal(signal.SIGINT)
+        return advances(self, *arguments, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Tuner, "advances", counted)
+        with pytest.raises(Interrupted):
+            tune(TINY | {"processes": 2}, **wanted, output="together")
+    kept = json.loads(Path("together/trials.json").read_text())["trials"]
+    assert 0 < sum(len(trial["scores"]) for trial in kept) < 8
+    assert settings(resume_tuning("together")) == settings(alone)
+
+
+@pytest.mark.full
+def test_what_stops_a_process_is_told_and_the_rest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    advances, done = _Tuner.advances, []
+
+    def counted(self: _Tuner, *arguments: Any, **more: Any) -> bool:
+        done.append(1)
+        if len(done) == 11:
+            next(child for child in psutil.Process().children() if "coterie.tuning.worker" in child.cmdline()).kill()
+        return advances(self, *arguments, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Tuner, "advances", counted)
+        with pytest.raises(
+            CoterieError, match=r"process of ditto lambda=.* ended unexpectedly .*coterie tune --resume"
+        ):
+            tune(TINY | {"processes": 2}, algorithms=["ditto"], space=SPACE, output="together")
+    assert settings(resume_tuning("together")) == settings(tuned(output="alone"))
 
 
 def test_the_same_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,16 +112,18 @@ def _signals_held() -> Iterator[None]:
 
 
 class Worker:
-    """One process that runs jobs; what it says is put into ``inbox`` beside it, and None when it has ended."""
+    """One process that runs ``module``; what it says is put into ``inbox`` beside it, and None when it has ended."""
 
-    def __init__(self, inbox: SimpleQueue[tuple[Worker, Any]], threads: int) -> None:
+    def __init__(
+        self, inbox: SimpleQueue[tuple[Worker, Any]], threads: int, module: str = "coterie.experiment.worker"
+    ) -> None:
         environment = os.environ | {
             "OMP_NUM_THREADS": str(threads),
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         }
         with _signals_held():
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "coterie.experiment.worker"],
+                [sys.executable, "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
@@ -239,12 +241,14 @@ class Processes:
         return getattr(observer, name)(self._plan[number], **arguments)
 
     def _death(self, worker: Worker) -> CoterieError:
-        code = worker.end()
         job = self._plan[worker.jobs[0] if worker.jobs else 0]
-        cause, advice = f"exit code {code}" if code >= 0 else f"signal {-code}", ""
-        if code == -9:
-            cause, advice = "signal 9, often a lack of memory", "; processes: 1 in the configuration needs less memory"
-        return CoterieError(
-            f"the process of {job.system.label}, seed {job.seed} ended unexpectedly ({cause}): "
-            f"go on with coterie resume{advice}."
-        )
+        return death(worker, f"{job.system.label}, seed {job.seed}", "coterie resume")
+
+
+def death(worker: Worker, what: str, command: str) -> CoterieError:
+    """What to say of a process that ended while it worked at ``what``; ``command`` goes on."""
+    code = worker.end()
+    cause, advice = f"exit code {code}" if code >= 0 else f"signal {-code}", ""
+    if code == -9:
+        cause, advice = "signal 9, often a lack of memory", "; processes: 1 in the configuration needs less memory"
+    return CoterieError(f"the process of {what} ended unexpectedly ({cause}): go on with {command}{advice}.")

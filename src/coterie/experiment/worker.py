@@ -7,6 +7,7 @@ import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -86,10 +87,10 @@ def serve(pipe: Pipe) -> None:
             group = [jobs[number] for number in pipe.receive()]
             pipe.send(("ended", carry_out_together(experiment, group, RunDirectory(path), correspondent)))
     except Exception as error:
-        pipe.send(("failed", _portable(error)))
+        pipe.send(("failed", portable(error)))
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """An exception that can be pickled, with the place where it was raised as a note."""
     plain: Exception
     if isinstance(error, CoterieError):
@@ -102,7 +103,7 @@ def _portable(error: Exception) -> Exception:
     return plain
 
 
-def main() -> None:
+def main(serve: Callable[[Pipe], None] = serve) -> None:
     """Run as ``python -m coterie.experiment.worker``, by `coterie.experiment.processes` only."""
     # A signal to the whole group is for the process that started this one: it says when to save and stop.
     for number in SIGNALS:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from coterie.tuning.space import Space
 from coterie.tuning.trial import Trial
@@ -32,6 +31,7 @@ class Progressing:
     def __init__(self, total: int, metric: str, console: Console | None) -> None:
         self._total, self._metric, self._number = total, metric, 0
         self._best: dict[str, float] = {}
+        self._tasks: dict[tuple[int, int], TaskID] = {}
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -56,31 +56,37 @@ class Progressing:
         """One line above the bars."""
         self._bars.console.print(text, highlight=False, soft_wrap=True)
 
-    def start(self, spaces: Sequence[Space], search: str, where: Path, earlier: Sequence[Trial]) -> None:
+    def start(
+        self, spaces: Sequence[Space], search: str, where: Path, earlier: Sequence[Trial], side_by_side: int
+    ) -> None:
         """A line that stays: which search this is, how much of it was done before, and where its results go."""
         for trial in earlier:
             self._count(trial)
         methods = ", ".join(space.method for space in spaces)
         before = f", {len(earlier)} of them done" if earlier else ""
-        self.say(escape(f"{search} search for {methods}: up to {self._total} trials{before}, into {where}"))
+        together = f", {side_by_side} at a time" if side_by_side > 1 else ""
+        self.say(escape(f"{search} search for {methods}: up to {self._total} trials{before}{together}, into {where}"))
 
-    @contextmanager
-    def trying(self, trial: Trial, seed: int, rounds: int) -> Iterator[Callable[[int], None]]:
-        """A bar for one seed of a trial; gives what is to be called with each round."""
-        task = self._bars.add_task(escape(f"{_named(trial)}  seed {seed}"), total=rounds)
-        try:
-            yield lambda round: self._bars.update(task, completed=round)
-        finally:
-            self._bars.remove_task(task)
+    def begin(self, trial: Trial, seed: int, rounds: int) -> None:
+        """A bar for one seed of a trial."""
+        self._tasks[id(trial), seed] = self._bars.add_task(escape(f"{named(trial)}  seed {seed}"), total=rounds)
+
+    def advance(self, trial: Trial, seed: int, round: int) -> None:
+        """A round of it is over."""
+        self._bars.update(self._tasks[id(trial), seed], completed=round)
+
+    def end(self, trial: Trial, seed: int) -> None:
+        """Its bar goes."""
+        self._bars.remove_task(self._tasks.pop((id(trial), seed)))
 
     def done(self, trial: Trial) -> None:
         """A trial is over: a line that stays."""
         news = self._count(trial)
         if trial.score is None:
-            self.say(f"[yellow]failed[/] {escape(f'{_named(trial)}: {trial.reason}')}")
+            self.say(f"[yellow]failed[/] {escape(f'{named(trial)}: {trial.reason}')}")
             return
         shown = f"validation {self._metric} {abs(trial.score):.4f}"
-        self.say(f"[green]done[/] {escape(_named(trial))}  {shown}{'  [green]best[/]' if news else ''}")
+        self.say(f"[green]done[/] {escape(named(trial))}  {shown}{'  [green]best[/]' if news else ''}")
 
     def _count(self, trial: Trial) -> bool:
         """Whether a finished trial is the best of its method so far."""
@@ -97,5 +103,6 @@ class Progressing:
         self.say("Finishing this round, then stopping. Press Ctrl-C again to stop at once.")
 
 
-def _named(trial: Trial) -> str:
+def named(trial: Trial) -> str:
+    """A trial in words."""
     return " ".join([trial.method, *(f"{key}={value}" for key, value in trial.values.items())])

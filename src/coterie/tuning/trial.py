@@ -62,6 +62,12 @@ class Trial:
             "reason": self.reason,
         }
 
+    def take(self, content: Mapping[str, Any]) -> None:
+        """Come to what `as_dict` described."""
+        reached = Trial.of(content)
+        self.scores, self.rounds = reached.scores, reached.rounds
+        self.seconds, self.reason = reached.seconds, reached.reason
+
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Trial:
         """The trial that `as_dict` described."""
