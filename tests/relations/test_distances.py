@@ -57,6 +57,7 @@ def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_close_models_far_from_zero_keep_their_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models 1e-5 apart around 1e4: the Gram trick without centring has no correct digit left.
 
+    How wrong it is depends on the order in which a machine adds: a distance of exactly 0, an error of 1, is the best.
     Centring alone must do, because measuring every pair again costs many times as much.
     """
     monkeypatch.setattr(distances, "CLOSE", -1.0)
@@ -64,7 +65,9 @@ def test_close_models_far_from_zero_keep_their_distance(monkeypatch: pytest.Monk
     torch.testing.assert_close(squared_distances(theta), by_definition(theta), rtol=1e-9, atol=0)
     gram = theta @ theta.T
     naive = gram.diagonal()[:, None] + gram.diagonal()[None, :] - 2 * gram
-    assert float(((naive - by_definition(theta)).abs() / by_definition(theta).clamp(min=1e-300))[0, 1]) > 1
+    apart = ~torch.eye(len(theta), dtype=torch.bool)
+    right = by_definition(theta)[apart]
+    assert float(((naive[apart] - right).abs() / right).min()) >= 0.99
 
 
 def test_two_distant_tight_groups_keep_their_inner_distances() -> None:
