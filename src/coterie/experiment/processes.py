@@ -114,9 +114,7 @@ def _signals_held() -> Iterator[None]:
 class Worker:
     """One process that runs ``module``; what it says is put into ``inbox`` beside it, and None when it has ended."""
 
-    def __init__(
-        self, inbox: SimpleQueue[tuple[Worker, Any]], threads: int, module: str = "coterie.experiment.worker"
-    ) -> None:
+    def __init__(self, inbox: SimpleQueue[tuple[Worker, Any]], threads: int, module: str) -> None:
         environment = os.environ | {
             "OMP_NUM_THREADS": str(threads),
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
@@ -162,8 +160,37 @@ class Worker:
             return self.process.wait()
 
 
-class Processes:
-    """Workers for the jobs of one experiment; a context manager that leaves no process behind.
+class Team:
+    """Worker processes that are told the same at first; a context manager that leaves none behind.
+
+    Parameters
+    ----------
+    count, threads : int
+        Processes, and computing threads in each.
+    told : any
+        What each is told first.
+    module : str
+        What runs in them.
+    """
+
+    def __init__(self, count: int, threads: int, told: Any, module: str = "coterie.experiment.worker") -> None:
+        self._inbox: SimpleQueue[tuple[Worker, Any]] = SimpleQueue()
+        self._workers = [Worker(self._inbox, threads, module) for _ in range(count)]
+        for worker in self._workers:
+            worker.send(told)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        for worker in self._workers:
+            if kind is not None:
+                worker.process.kill()
+            worker.end()
+
+
+class Processes(Team):
+    """Workers for the jobs of one experiment.
 
     Parameters
     ----------
@@ -177,21 +204,8 @@ class Processes:
 
     def __init__(self, experiment: Experiment, directory: RunDirectory, count: int, threads: int) -> None:
         self._plan = list(experiment.plan)
-        self._inbox: SimpleQueue[tuple[Worker, Any]] = SimpleQueue()
-        modules = modules_of(experiment)
         config = experiment.config.model_copy(update={"threads": threads})
-        self._workers = [Worker(self._inbox, threads) for _ in range(count)]
-        for worker in self._workers:
-            worker.send((modules, config, experiment.data_dir, directory.path))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        for worker in self._workers:
-            if kind is not None:
-                worker.process.kill()
-            worker.end()
+        super().__init__(count, threads, (modules_of(experiment), config, experiment.data_dir, directory.path))
 
     def run(self, groups: Iterable[Sequence[Job]], observer: Observer) -> None:
         """Hand out the groups of jobs in their order until none is left or one was told to stop.

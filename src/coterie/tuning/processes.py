@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from coterie.config import Config
 from coterie.errors import CoterieError
-from coterie.experiment.processes import Worker, death
+from coterie.experiment.processes import Team, Worker, death
 from coterie.tuning.attempts import Attempts, Watcher
 from coterie.tuning.display import named
 from coterie.tuning.trial import Trial
@@ -25,8 +24,8 @@ class Search(Watcher, Protocol):
         """A trial is finished, or was stopped."""
 
 
-class Processes:
-    """Workers for the trials of one search; a context manager that leaves no process behind.
+class Processes(Team):
+    """Workers for the trials of one search.
 
     Parameters
     ----------
@@ -43,19 +42,7 @@ class Processes:
     def __init__(self, attempts: Attempts, config: Config, data_dir: Path | None, count: int, threads: int) -> None:
         self._seeds = attempts.seeds
         self._settled: dict[str, Any] = {}
-        self._inbox: SimpleQueue[tuple[Worker, Any]] = SimpleQueue()
-        self._workers = [Worker(self._inbox, threads, "coterie.tuning.worker") for _ in range(count)]
-        for worker in self._workers:
-            worker.send((attempts.modules, config, data_dir))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        for worker in self._workers:
-            if kind is not None:
-                worker.process.kill()
-            worker.end()
+        super().__init__(count, threads, (attempts.modules, config, data_dir), "coterie.tuning.worker")
 
     def run(self, search: Search) -> None:
         """Hand out trials until none is left or one was stopped.
