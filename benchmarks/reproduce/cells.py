@@ -110,6 +110,11 @@ def canonical(entry: AlgorithmEntry) -> dict[str, Any]:
     return entry.model_dump(mode="json", exclude_none=True, exclude={"label", "guard"})
 
 
+def identity(entry: AlgorithmEntry) -> str:
+    """The same for entries that state the same."""
+    return json.dumps(canonical(entry), sort_keys=True)
+
+
 def stated(config: Config) -> dict[str, Any]:
     """What a configuration states of its recipe: a key that a later version adds changes nothing."""
     tree = config.model_dump(mode="json", exclude_unset=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from benchmarks.reproduce.cells import Table, canonical, systems
+from benchmarks.reproduce.cells import Table, identity, systems
 from benchmarks.reproduce.rows import Row, load
-from coterie.config import AlgorithmEntry, Config
+from coterie.config import Config
 from coterie.errors import CoterieError
 from coterie.evaluation import RunKey
 from coterie.experiment.plan import plan
@@ -77,14 +76,10 @@ def _written(table: Table, config: Config, path: Path) -> RunDirectory:
 def _finished(table: Table, config: Config) -> dict[RunKey, Row]:
     """The finished cells of ``config`` by the keys that they have there."""
     rows = load(table)
-    known = {(_name(cell.entry), cell.seed): rows[cell.hash] for cell in table.cells if cell.hash in rows}
+    known = {(identity(cell.entry), cell.seed): rows[cell.hash] for cell in table.cells if cell.hash in rows}
     return {
-        (*system.key, seed): known[_name(entry), seed]
+        (*system.key, seed): known[identity(entry), seed]
         for system, (_, entry) in zip(plan(config).systems, systems(config), strict=True)
         for seed in config.seeds
-        if (_name(entry), seed) in known
+        if (identity(entry), seed) in known
     }
-
-
-def _name(entry: AlgorithmEntry) -> str:
-    return json.dumps(canonical(entry), sort_keys=True)

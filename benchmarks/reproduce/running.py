@@ -10,13 +10,14 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from benchmarks.reproduce.cells import Cell, Table, canonical, recipe, systems
+from benchmarks.reproduce.cells import Cell, Table, identity, recipe, systems
 from benchmarks.reproduce.filled import begun, part
 from benchmarks.reproduce.rows import Row, append, load
 from coterie.config import Config
 from coterie.errors import CoterieError
 from coterie.evaluation import RunKey
 from coterie.experiment import read_config, resume
+from coterie.experiment.plan import REFERENCE, plan
 from coterie.reports import OpenedRun, open_run
 from coterie.runs import Record
 
@@ -40,17 +41,17 @@ def collect(table: Table, directory: Path) -> int:
         raise CoterieError(f"{directory} ran with other settings than table {table.name}: give another folder.")
     opened = open_run(directory)
     finished = set(Record.of(opened.directory).finished)
-    cells = {(json.dumps(canonical(cell.entry), sort_keys=True), cell.seed): cell for cell in missing(table)}
-    environment = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
-    rows = []
-    for system, (_, entry) in zip(opened.about.labels, systems(config), strict=True):
+    cells = {(identity(cell.entry), cell.seed): cell for cell in missing(table)}
+    taken = []
+    for system, (_, entry) in zip(plan(config).systems, systems(config), strict=True):
         for seed in config.seeds:
-            cell = cells.get((json.dumps(canonical(entry), sort_keys=True), seed))
-            key = (*system, seed)
+            cell, key = cells.get((identity(entry), seed)), (*system.key, seed)
             if cell is not None and key in finished and key in opened.results:
-                rows.append(_row(table, cell, opened, key, config, environment))
-    append(table, rows)
-    return len(rows)
+                taken.append((cell, key))
+    if taken:
+        environment = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
+        append(table, [_row(table, cell, opened, key, config, environment) for cell, key in taken])
+    return len(taken)
 
 
 def _row(
@@ -105,8 +106,10 @@ def reproduce(
     device: str | None = None,
     data_dir: Path | None = None,
 ) -> None:
-    """Go on with the table's runs in ``folder``, as they were begun, then run what is still missing of the systems
-    ``labels`` with ``seeds``, by default of all; Ctrl-C keeps what is finished.
+    """Run what is missing of the systems ``labels`` with ``seeds``, by default of all; Ctrl-C keeps what is finished.
+
+    Runs in ``folder`` of which nothing else is unfinished go on first, with the cores and on the device with which
+    they were begun.
 
     Raises
     ------
@@ -118,28 +121,37 @@ def reproduce(
         raise CoterieError(f"{table.name} has no system {strange[0]}: choose among {', '.join(known)}.")
     found = sorted(folder.glob(f"{table.name}-*"))
     for directory in found:
-        new = collect(table, directory)
-        console.print(f"{directory}: {new} new cells")
-        if _unfinished(directory):
-            _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
-    wanted = [
-        cell
-        for cell in missing(table)
+        console.print(f"{directory}: {collect(table, directory)} new cells")
+    asked = {
+        cell.hash
+        for cell in table.cells
         if (seeds is None or cell.seed in seeds) and (labels is None or cell.label in labels)
-    ]
-    if not wanted:
+    }
+    with_local = asked | {cell.hash for cell in table.cells if cell.label == REFERENCE}  # every run has it
+    for directory in found:
+        left = _left(table, directory)
+        if left and left <= with_local:
+            console.print(f"{directory}: goes on as it was begun")
+            _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
+        elif left & asked:
+            others = len(left - with_local)
+            console.print(f"{directory}: left alone; {others} of its {len(left)} unfinished cells are not asked for")
+    if not (cells := [cell for cell in missing(table) if cell.hash in asked]):
         return
     told = {"save_models": False, "save_server": False, "page": False, "workers": workers, "device": device}
-    config = part(table, {cell.label for cell in wanted}, sorted({cell.seed for cell in wanted}))
+    config = part(table, {cell.label for cell in cells}, sorted({cell.seed for cell in cells}))
     config = config.model_copy(update={key: value for key, value in told.items() if value is not None})
     directory = folder / f"{table.name}-{len(found) + 1}"
     begun(table, config, directory)
-    console.print(f"{len(wanted)} cells: {directory}")
+    console.print(f"{len(cells)} cells: {directory}")
     _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
 
 
-def _unfinished(directory: Path) -> bool:
-    return not (directory / "summary.json").exists()
+def _left(table: Table, directory: Path) -> set[str]:
+    """The hashes of the cells of a run directory that have no row yet."""
+    config = read_config(directory / "config.yaml", [])
+    cells = {(identity(entry), seed) for _, entry in systems(config) for seed in config.seeds}
+    return {cell.hash for cell in missing(table) if (identity(cell.entry), cell.seed) in cells}
 
 
 def _kept(table: Table, directory: Path, work: Callable[[], object], console: Console) -> None:

@@ -36,7 +36,7 @@ PLACE = re.compile(r"<!-- table (?P<name>\S+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def markdown(table: Table) -> Iterator[str]:
-    """The table beside the published figures, one line a system, and which cells are missing."""
+    """The table beside the published figures, one line a system, and below it those that have not been run."""
     rows, cells = load(table), table.cells
     yield f"**{table.title}**: `{table.command}`"
     yield ""
@@ -46,20 +46,25 @@ def markdown(table: Table) -> Iterator[str]:
             run = open_run(as_run(table, Path(folder) / "run").path)
             summary = {str(row["label"]): row for row in run.rows}
     heads = " / ".join(HEADS[column] for column in table.columns)
-    yield f"| system | published {heads} | Coterie | difference | seeds | minutes |"
-    yield "|---|---|---|---|---|---|"
-    for label in dict.fromkeys(cell.label for cell in cells):
-        told = table.published.get(label, [])
-        published = " / ".join(number(name, value) for name, value in zip(table.columns, told, strict=False))
+    labels = list(dict.fromkeys(cell.label for cell in cells))
+    if summary:
+        yield f"| system | published {heads} | Coterie | difference | seeds | minutes |"
+        yield "|---|---|---|---|---|---|"
+    for label in labels:
         if label not in summary:
-            yield f"| {label} | {published} | not run | | | |"
             continue
-        row, own = summary[label], _of_label(cells, label)
+        row, own, told = summary[label], _of_label(cells, label), table.published.get(label, [])
+        published = " / ".join(number(name, value) for name, value in zip(table.columns, told, strict=False))
         seconds = [rows[cell.hash].seconds for cell in own if cell.hash in rows]
         ours = _ours(table, row, alone=label == "local", seeds=len(seconds))
         difference = number("r_acc", row[NAMES[table.columns[0]]] - told[0]) if told else ""
         minutes = f"{median(seconds) / 60:.1f}"
         yield f"| {label} | {published} | {ours} | {difference} | {len(seconds)} of {len(own)} | {minutes} |"
+    if left := [label for label in labels if label not in summary]:
+        if summary:
+            yield ""
+        with_figures = "; ".join(_left(table, label) for label in left)
+        yield f"Not run, with the published {HEADS[table.columns[0]]}: {with_figures}."
 
 
 def written(text: str, tables: Mapping[str, Table]) -> str:
@@ -78,6 +83,11 @@ def written(text: str, tables: Mapping[str, Table]) -> str:
         return "\n".join([f"<!-- table {name} -->", *markdown(tables[name]), "<!-- end -->"])
 
     return PLACE.sub(today, text)
+
+
+def _left(table: Table, label: str) -> str:
+    told = table.published.get(label)
+    return f"{label} {number(table.columns[0], told[0])}" if told else label
 
 
 def _of_label(cells: list[Cell], label: str) -> list[Cell]:

@@ -1,6 +1,7 @@
 """The published tables: cells are run once, known by their settings, and told as they are."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,29 @@ def test_what_is_finished_stands_in_the_runs_of_what_is_missing(tables: Path) ->
         assert gains[label] == pytest.approx(100 * (values[label] - values["local"]), abs=1e-3)
     _run(tables, labels=["ditto (lambda=0.1)"])  # of two of one name, it keeps its label; LOCAL has no second seed yet
     assert [(row["label"], row["seed"]) for row in _lines(tables)[4:]] == [("local", 1), ("ditto (lambda=0.1)", 1)]
+
+
+def test_an_interrupted_run_goes_on_only_where_all_that_is_left_of_it_is_asked_for(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks.reproduce import running
+
+    from coterie.errors import Interrupted
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise Interrupted(tables, signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "resume", interrupted)
+        with pytest.raises(Interrupted):
+            _run(tables, seeds=[0], labels=["fedavg", "ditto (lambda=0.1)"])
+    _run(tables, seeds=[0], labels=["fedavg"])
+    names = sorted(path.name for path in (tables / "runs").iterdir())
+    assert names == ["small-1", "small-2"]
+    assert {row["label"] for row in _lines(tables)} == {"local", "fedavg"}
+    _run(tables, seeds=[0], labels=["ditto (lambda=0.1)"])
+    assert sorted(path.name for path in (tables / "runs").iterdir()) == names
+    assert {row["label"] for row in _lines(tables)} == {"local", "fedavg", "ditto (lambda=0.1)"}
 
 
 def test_a_system_that_the_table_lacks_is_named(tables: Path) -> None:
