@@ -6,7 +6,6 @@ inside one small model's steps would wait for one another most of the time. Resu
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 import signal
@@ -22,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Self
 from coterie.engines.room import memory
 from coterie.engines.workers import MACHINE_THREADS
 from coterie.errors import CoterieError
+from coterie.experiment.costs import parameters, work
 from coterie.experiment.interrupt import SIGNALS
 from coterie.experiment.plan import Job
 from coterie.experiment.work import Observer
 from coterie.federation.datasets import find_source
-from coterie.models.factory import build_model, find_factory
+from coterie.models.factory import find_factory
 from coterie.runs import RunDirectory
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 WORTHWHILE = 20.0
 """Seconds of training below which more processes are not started: each takes some to import what it needs."""
-
-STEP_SECONDS, OPERATIONS_A_SECOND = 2e-4, 1e10
-"""A core's time for one step's calls, and its speed; rough, for the decision above only."""
 
 PROCESS_BYTES, COPIES = 600e6, 12
 """Memory of the libraries in one process, and of one run in numbers of its models; for the limit of processes."""
@@ -75,27 +72,11 @@ def modules_of(experiment: Experiment) -> list[str]:
     return sorted(found | {type(federation.partition).__module__})
 
 
-def work(experiment: Experiment, jobs: int, seeds: int = 1) -> float:
-    """About how many seconds one core would train ``jobs`` jobs, each of ``seeds`` that share a stack."""
-    config, federation = experiment.config, experiment.federation(experiment.config.seeds[0])
-    settings, n = config.training, federation.train.n
-    steps = settings.epochs * math.ceil(int(n.max()) / settings.batch_size)
-    operations = 6.0 * parameters(experiment) * settings.epochs * int(n.sum())
-    return jobs * config.rounds * (steps * STEP_SECONDS + seeds * operations / OPERATIONS_A_SECOND)
-
-
 def memory_for(experiment: Experiment) -> int:
     """For how many processes half of the machine's memory is enough."""
     federation = experiment.federation(experiment.config.seeds[0])
     data = sum(split.inputs.nbytes for split in (federation.train, federation.validation, federation.test))
     return int(memory() / 2 / (PROCESS_BYTES + COPIES * 4 * federation.k * parameters(experiment) + data))
-
-
-def parameters(experiment: Experiment) -> int:
-    """Numbers in one client's model."""
-    federation, model = experiment.federation(experiment.config.seeds[0]), experiment.model
-    built = build_model(model.name, federation.feature_shape, federation.classes, federation.task, **model.options)
-    return sum(parameter.numel() for parameter in built.parameters())
 
 
 @contextmanager

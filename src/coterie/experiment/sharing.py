@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from coterie.engines import Member, Shared
+from coterie.experiment.costs import step_operations
 from coterie.experiment.plan import Job
-from coterie.experiment.processes import parameters
 from coterie.experiment.work import Observer, carry_out
 from coterie.models import Stack, build_model
 from coterie.runs import RunDirectory
@@ -56,13 +56,6 @@ def stack_of(experiment: Experiment) -> Stack:
         dtype=getattr(torch, config.dtype),
         precision=config.precision,
     )
-
-
-def step_operations(experiment: Experiment) -> float:
-    """About how many floating-point operations one training step of all clients takes."""
-    federation = experiment.federation(experiment.config.seeds[0])
-    batch = federation.train.n.clamp(max=experiment.config.training.batch_size)
-    return 6.0 * parameters(experiment) * int(batch.sum())
 
 
 def grouped(experiment: Experiment, jobs: Sequence[Job]) -> list[list[Job]]:
