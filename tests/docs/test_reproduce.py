@@ -8,6 +8,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from coterie.config import load_config
 from coterie.reports import compare, open_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,3 +174,16 @@ def test_the_published_figures_belong_to_methods_of_the_tables(monkeypatch: pyte
     for table in published().values():
         assert set(table.published) <= {cell.label for cell in table.cells}, table.name
         assert all(len(told) <= len(table.columns) for told in table.published.values()), table.name
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "benchmarks/reproduce/grids").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_a_grid_gives_every_method_the_same_and_spares_the_reported_seeds(path: Path) -> None:
+    config = load_config(path)
+    assert config.tune is not None
+    assert not set(config.tune.seeds or config.seeds) & set(config.seeds)
+    assert "training.lr" in config.tune.space
+    names = {entry.label or entry.name for entry in config.algorithms}
+    assert {key.split(".")[0] for key in config.tune.space} - {"training"} <= names
+    assert len({len(values) for key, values in config.tune.space.items() if key != "training.lr"}) <= 1
