@@ -49,23 +49,18 @@ class APFL(GlobalModel):
         changes={"penalty": ({}, {"penalty": 0.5})},
     )
 
-    alpha: float = option(0.5, "share α of the private model at first; fixed at 1 is LOCAL, at 0 FedAvg", paper="0.5")
+    alpha: float = option(
+        0.5, "share α of the private model at first; fixed at 1 is LOCAL, at 0 FedAvg", paper="0.5", least=0, most=1
+    )
     alpha_update: Literal["fixed", "first_batch", "every_batch"] = option(
         "first_batch",
         "when α learns: never, on the first batch of a round, or on every batch",
         paper="first_batch (code)",
     )
-    lr_alpha: float | None = option(None, "learning rate η_a of α; none: that of training", paper="that of training")
-    penalty: float = option(0.0, "added times α to the slope of α, which draws it to 0", paper="code 0.02")
-
-    def check(self) -> None:
-        """``alpha`` is a share; rates and penalty are not negative."""
-        super().check()
-        kinds = ("fixed", "first_batch", "every_batch")
-        self.require(0 <= self.alpha <= 1, "alpha", "between 0 and 1")
-        self.require(self.alpha_update in kinds, "alpha_update", f"one of {', '.join(kinds)}")
-        self.require(self.lr_alpha is None or self.lr_alpha >= 0, "lr_alpha", "0 or more")
-        self.require(self.penalty >= 0, "penalty", "0 or more")
+    lr_alpha: float | None = option(
+        None, "learning rate η_a of α; none: that of training", paper="that of training", least=0
+    )
+    penalty: float = option(0.0, "added times α to the slope of α, which draws it to 0", paper="code 0.02", least=0)
 
     def start(self, site: Site) -> None:
         """The private model v, theta^0 at first, and alpha."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -52,17 +52,14 @@ class CFL(Algorithm):
         },
     )
 
-    eps1: float = option(0.4, "a cluster may be split when its mean update is shorter; 0 is FedAvg", paper="0.4")
-    eps2: float = option(1.6, "and when the update of some member is longer", paper="1.6")
-    patience: int = option(20, "rounds before the first split", paper="20")
-    weights: str = option("uniform", "uniform: members count the same; samples: by n_k", paper="uniform")
-
-    def check(self) -> None:
-        """Thresholds and ``patience`` are not negative."""
-        self.require(self.eps1 >= 0, "eps1", "0 or more")
-        self.require(self.eps2 >= 0, "eps2", "0 or more")
-        self.require(self.patience >= 0, "patience", "0 or more")
-        self.require(self.weights in ("samples", "uniform"), "weights", "samples or uniform")
+    eps1: float = option(
+        0.4, "a cluster may be split when its mean update is shorter; 0 is FedAvg", paper="0.4", least=0
+    )
+    eps2: float = option(1.6, "and when the update of some member is longer", paper="1.6", least=0)
+    patience: int = option(20, "rounds before the first split", paper="20", least=0)
+    weights: Literal["samples", "uniform"] = option(
+        "uniform", "uniform: members count the same; samples: by n_k", paper="uniform"
+    )
 
     def setup(self, server: Server) -> None:
         """A tree of one node for all: its model, its children, the mean direction of the updates that led to it."""

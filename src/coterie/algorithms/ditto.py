@@ -38,16 +38,14 @@ class Ditto(GlobalModel):
     )
 
     lambda_: float = option(
-        1.0, "strength λ of the pull to the global model; 0 is LOCAL", paper="0.1, 1 or 2, chosen by validation"
+        1.0,
+        "strength λ of the pull to the global model; 0 is LOCAL",
+        paper="0.1, 1 or 2, chosen by validation",
+        least=0,
     )
     personal_epochs: int | None = option(
-        None, "epochs of the personal model; unset: those of local training", paper="few local steps"
+        None, "epochs of the personal model; unset: those of local training", paper="few local steps", least=0
     )
-
-    def check(self) -> None:
-        """``lambda`` is not negative."""
-        super().check()
-        self.require(self.lambda_ >= 0, "lambda_", "0 or more")
 
     def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """(a) w_k <- SGD from w^t, uploaded; (b) the own model theta_k with the pull lambda (theta_k - w^t)."""

@@ -74,13 +74,8 @@ class PrivateHead(DividedModel):
     evaluated: ClassVar[str] = "latest body, joined to the client's own head"
 
     head_layers: int | None = option(
-        None, "layers of the head; unset: the model's own head; 0 is FedAvg, all of them LOCAL", paper="1"
+        None, "layers of the head; unset: the model's own head; 0 is FedAvg, all of them LOCAL", paper="1", least=0
     )
-
-    def check(self) -> None:
-        """A head has no negative number of layers."""
-        super().check()
-        self.require(self.head_layers is None or self.head_layers >= 0, "head_layers", "0 or more")
 
     @property
     def shared(self) -> str:

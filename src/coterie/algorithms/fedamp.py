@@ -76,20 +76,13 @@ class FedAMP(Algorithm):
     variant: Literal["attention", "heuristic"] = option(
         "attention", "weights of the mixture: by distance, or with a fixed own weight and by angle", paper="both"
     )
-    lambda_: float = option(0.1, "strength λ; 0 is LOCAL", paper="0.1 to 1 in later work")
+    lambda_: float = option(0.1, "strength λ; 0 is LOCAL", paper="0.1 to 1 in later work", least=0)
     sigma: float | None = option(
-        None, "attention: width σ; heuristic: factor σ of the cosines", paper="thousands; 1 in later work"
+        None, "attention: width σ; heuristic: factor σ of the cosines", paper="thousands; 1 in later work", above=0
     )
-    alpha: float = option(1.0, "step α of the server; it divides the pull's strength", paper="large, decayed")
+    alpha: float = option(1.0, "step α of the server; it divides the pull's strength", paper="large, decayed", above=0)
     sigma_relative: bool = option(True, "attention: measure σ in units of the median squared distance")
-    self_weight: float = option(0.1, "heuristic: the own weight ξᵢᵢ", paper="0.1 in third-party code")
-
-    def check(self) -> None:
-        """``lambda`` is not negative; ``sigma`` and ``alpha`` are positive; a weight lies in [0, 1]."""
-        self.require(self.lambda_ >= 0, "lambda_", "0 or more")
-        self.require(self.sigma is not None and self.sigma > 0, "sigma", "above 0")
-        self.require(0 <= self.self_weight <= 1, "self_weight", "between 0 and 1")
-        self.require(self.alpha > 0, "alpha", "above 0")
+    self_weight: float = option(0.1, "heuristic: the own weight ξᵢᵢ", paper="0.1 in third-party code", least=0, most=1)
 
     def setup(self, server: Server) -> None:
         """All clients' models, theta^0 at first."""

@@ -34,16 +34,10 @@ class FedAvg(GlobalModel):
 class FineTuned(GlobalModel):
     """Adds fine-tuning at evaluation: the tuned copies are used to predict and never fed back."""
 
-    epochs_ft: int = option(1, "epochs of fine-tuning; 0 leaves the global model", paper="1 where stated")
-    lr_ft: float | None = option(None, "learning rate of fine-tuning", paper="as in training")
+    epochs_ft: int = option(1, "epochs of fine-tuning; 0 leaves the global model", paper="1 where stated", least=0)
+    lr_ft: float | None = option(None, "learning rate of fine-tuning", paper="as in training", above=0)
     part: Literal["all", "head"] = option("all", "all parameters or the head only", paper="all")
     evaluated: ClassVar[str] = "global model, fine-tuned on the client's training data"
-
-    def check(self) -> None:
-        """Epochs are not negative, and a part is ``all`` or ``head``."""
-        super().check()
-        self.require(self.epochs_ft >= 0, "epochs_ft", "0 or more")
-        self.require(self.part in ("all", "head"), "part", "all or head")
 
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """theta_k <- finetune(w, k)."""

@@ -39,15 +39,11 @@ class FedAvgM(GlobalModel):
         learns={"beta": 0.5},
     )
 
-    beta: float = option(0.9, "momentum β of the server; 0 is FedAvg", paper="0 to 0.997, tuned; code of others 0.9")
-    server_lr: float = option(1.0, "the server's learning rate η_s", paper="1")
+    beta: float = option(
+        0.9, "momentum β of the server; 0 is FedAvg", paper="0 to 0.997, tuned; code of others 0.9", least=0, below=1
+    )
+    server_lr: float = option(1.0, "the server's learning rate η_s", paper="1", above=0)
     nesterov: bool = option(False, "whether the server's momentum is Nesterov's", paper="yes in its experiments")
-
-    def check(self) -> None:
-        """``beta`` lies in [0, 1), and the server moves."""
-        super().check()
-        self.require(0 <= self.beta < 1, "beta", "at least 0 and below 1")
-        self.require(self.server_lr > 0, "server_lr", "above 0")
 
     def setup(self, server: Server) -> None:
         """w at theta^0, v at 0."""

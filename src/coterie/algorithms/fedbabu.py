@@ -49,9 +49,9 @@ class FedBABU(PrivateHead, FineTuned):
     )
 
     head_layers: int | None = option(
-        None, "layers of the fixed head; unset: the model's own head; 0 is FedAvg+FT", paper="1"
+        None, "layers of the fixed head; unset: the model's own head; 0 is FedAvg+FT", paper="1", least=0
     )
-    epochs_ft: int = option(1, "epochs of fine-tuning; 0 leaves the global model", paper="1 to 10")
+    epochs_ft: int = option(1, "epochs of fine-tuning; 0 leaves the global model", paper="1 to 10", least=0)
 
     def local_update(self, site: Site, phi: Models) -> Mapping[str, Any]:
         """E epochs of the body under h^0."""

@@ -56,16 +56,9 @@ class FedDWA(Algorithm):
         paper="one more epoch",
     )
     guidance_epochs: int | None = option(
-        None, "epochs of guidance; unset: those of local training", paper="1, as many as local epochs"
+        None, "epochs of guidance; unset: those of local training", paper="1, as many as local epochs", least=1
     )
-    topk: int = option(5, "models in a mixture", paper="5")
-
-    def check(self) -> None:
-        """At least one model is kept, and at least one guidance epoch trained."""
-        kinds = ("epoch", "full_gradient", "last_model")
-        self.require(self.guidance in kinds, "guidance", f"one of {', '.join(kinds)}")
-        self.require(self.guidance_epochs is None or self.guidance_epochs >= 1, "guidance_epochs", "1 or more")
-        self.require(self.topk >= 1, "topk", "1 or more")
+    topk: int = option(5, "models in a mixture", paper="5", least=1)
 
     def setup(self, server: Server) -> None:
         """The personal models to send, theta^0 at first."""

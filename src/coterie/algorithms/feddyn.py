@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -37,15 +37,10 @@ class FedDyn(GlobalModel):
         exempt={"alone": "a single client's w is 2 th - w^0 after the first round: over-relaxed by definition"},
     )
 
-    weights: str = option(
+    weights: Literal["samples", "uniform"] = option(
         "uniform", "uniform: min mean_k F_k; samples: min Σ p_k F_k, by α_k = α n / (K n_k)", paper="code: samples"
     )
-    alpha: float = option(0.1, "strength α of the regulariser, above 0", paper="0.001 to 0.1; code 0.01")
-
-    def check(self) -> None:
-        """``alpha`` is positive: the server divides by it."""
-        super().check()
-        self.require(self.alpha > 0, "alpha", "above 0")
+    alpha: float = option(0.1, "strength α of the regulariser, above 0", paper="0.001 to 0.1; code 0.01", above=0)
 
     def setup(self, server: Server) -> None:
         """w at theta^0, h at 0."""

@@ -44,16 +44,12 @@ class FedEM(Algorithm):
         learns={"training.lr": 0.3},  # the gradient is divided among the components
     )
 
-    components: int = option(3, "number M of components; 1 is FedAvg", paper="3")
+    components: int = option(3, "number M of components; 1 is FedAvg", paper="3", least=1)
     damped: bool = option(
         False,
         "absent clients count as if they had returned the components as they were",
         paper="on, in the authors' code",
     )
-
-    def check(self) -> None:
-        """There is a component at least."""
-        self.require(self.components >= 1, "components", "1 or more")
 
     def setup(self, server: Server) -> None:
         """M different components, and the mean weights of the clients where newcomers without labels may come."""

@@ -93,10 +93,10 @@ class FedeRiCo(Algorithm):
         "peer to peer, or all models at a server; sets the defaults of tracking, step and owner",
         paper="both",
     )
-    neighbours: int = option(3, "models M fetched a round, besides the own one", paper="3")
-    warm_up: int = option(0, "first rounds that a client spends with its own model alone", paper="0")
-    epsilon: float = option(0.3, "probability ε of a random neighbour", paper="0.3")
-    beta: float = option(0.6, "weight β of the new loss: small is smooth", paper="0.6")
+    neighbours: int = option(3, "models M fetched a round, besides the own one", paper="3", least=0)
+    warm_up: int = option(0, "first rounds that a client spends with its own model alone", paper="0", least=0)
+    epsilon: float = option(0.3, "probability ε of a random neighbour", paper="0.3", least=0, most=1)
+    beta: float = option(0.6, "weight β of the new loss: small is smooth", paper="0.6", above=0, most=1)
     tracking: Literal["ema", "accumulated"] | None = option(
         None, "how losses of former rounds count", paper="ema; accumulated"
     )
@@ -105,7 +105,7 @@ class FedeRiCo(Algorithm):
         "the loss in the posterior: sum over examples, their mean, or tempered: the sum divided by tau",
         paper="sum",
     )
-    tau: float = option(1.0, "temperature τ under loss_scale: tempered")
+    tau: float = option(1.0, "temperature τ under loss_scale: tempered", above=0)
     evidence: Literal["train", "validation"] = option(
         "train", "the data by whose loss models are judged", paper="train"
     )
@@ -123,22 +123,10 @@ class FedeRiCo(Algorithm):
     owner: Literal["sgd", "adam"] | None = option(
         None, "under step: gradient, whose step the owner of a model takes", paper="Adam"
     )
-    owner_lr: float = option(0.01, "learning rate of the owner's step", paper="0.01")
+    owner_lr: float = option(0.01, "learning rate of the owner's step", paper="0.01", above=0)
 
     def check(self) -> None:
-        """Ranges of the options."""
-        self.require(self.neighbours >= 0, "neighbours", "0 or more")
-        self.require(self.warm_up >= 0, "warm_up", "0 or more")
-        self.require(0 <= self.epsilon <= 1, "epsilon", "between 0 and 1")
-        self.require(0 < self.beta <= 1, "beta", "above 0 and at most 1")
-        self.require(self.tau > 0, "tau", "above 0")
-        self.require(self.owner_lr > 0, "owner_lr", "above 0")
-        for name, values in (
-            ("evidence", ("train", "validation")), ("tracking", ("ema", "accumulated")),
-            ("loss_scale", ("sum", "mean", "tempered")), ("init", ("first_observation", "zero")),
-            ("init_models", ("independent", "common")), ("step", ("epochs", "gradient")), ("owner", ("sgd", "adam")),
-        ):  # fmt: skip
-            self.require(getattr(self, name) in values, name, " or ".join(values))
+        """What a variant allows."""
         self.require(self.variant != "central" or self.step == "gradient", "step", "gradient in the central variant")
         alone = self.variant == "decentralised" and self.init == "first_observation"  # else w_ii is small all the while
         self.require(not self.warm_up or alone, "warm_up", "0 unless decentralised with init first_observation")

@@ -76,9 +76,13 @@ class FedFomo(Algorithm):
         validation=True,
     )
 
-    neighbours: int = option(5, "models M that each client receives; 0 is LOCAL", paper="5 or 10, the own included")
-    epsilon: float = option(0.3, "probability that a slot takes a random client, in the first round", paper="0.3")
-    epsilon_decay: float = option(0.05, "what that probability loses each round", paper="0.05")
+    neighbours: int = option(
+        5, "models M that each client receives; 0 is LOCAL", paper="5 or 10, the own included", least=0
+    )
+    epsilon: float = option(
+        0.3, "probability that a slot takes a random client, in the first round", paper="0.3", least=0, most=1
+    )
+    epsilon_decay: float = option(0.05, "what that probability loses each round", paper="0.05", least=0)
     norm: Literal["l2", "l1"] = option("l2", "distance of two models: Euclidean, or sum of differences", paper="l2")
     baseline: Literal["own", "before_training"] = option(
         "own",
@@ -94,15 +98,7 @@ class FedFomo(Algorithm):
     )
 
     def check(self) -> None:
-        """Ranges of the options."""
-        self.require(self.neighbours >= 0, "neighbours", "0 or more")
-        self.require(0 <= self.epsilon <= 1, "epsilon", "between 0 and 1")
-        self.require(self.epsilon_decay >= 0, "epsilon_decay", "0 or more")
-        for name, values in (
-            ("norm", ("l2", "l1")), ("baseline", ("own", "before_training")), ("available", ("round", "latest")),
-            ("affinity", ("raw", "shares")),
-        ):  # fmt: skip
-            self.require(getattr(self, name) in values, name, " or ".join(values))
+        """What ``revert`` goes back to."""
         own = self.revert and self.baseline == "own"
         self.require(not own, "revert", "false where the baseline is the own model, from which there is no way back")
 

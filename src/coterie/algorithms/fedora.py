@@ -47,7 +47,6 @@ from coterie.relations import (
 from coterie.relations.subspaces import joint_matrix
 from coterie.training import ProxPlace
 
-_SOLVERS = ("auto", "closed_form", "iterative", "low_rank", "sparse")
 _CONSTANT: dict[str, Any] = {"lambda_rule": "constant"}
 _DENSE: dict[str, Any] = {"solver": "low_rank", "topk": 0}
 _CHANGES: dict[str, Any] = {
@@ -135,18 +134,18 @@ class Fedora(Algorithm):
     )
     kind: Literal["cos", "exp_cos"] | None = option(None, "weight of an edge: the cosine w, or exp(τ w)", paper="cos")
     temperature: float = option(10.0, "τ of exp_cos")
-    topk: int | None = option(None, "neighbours kept per client; 0 keeps all", paper="0")
+    topk: int | None = option(None, "neighbours kept per client; 0 keeps all", paper="0", least=0)
     self_loop: bool | None = option(None, "whether a client is its own neighbour", paper="true")
-    rank: int = option(1, "dimension p of each client's subspace", paper="1")
-    label_scale: float = option(1.0, "factor of the one-hot labels beside the features", paper="1")
-    alpha: float | None = option(None, "strength α of propagation, κ = α / (1 + α); inf is allowed", paper="1")
+    rank: int = option(1, "dimension p of each client's subspace", paper="1", least=1)
+    label_scale: float = option(1.0, "factor of the one-hot labels beside the features", paper="1", least=0)
+    alpha: float | None = option(None, "strength α of propagation, κ = α / (1 + α); inf is allowed", paper="1", least=0)
     solver: Literal["auto", "closed_form", "iterative", "low_rank", "sparse"] = option(
         "auto",
         "how propagation is solved: closed_form; iterative, to the same limit; for many clients low_rank (all "
         "neighbours) or sparse (topk). auto is closed_form up to 3000 clients, with a topk up to 1000",
         paper="closed_form",
     )
-    eigenvectors: int = option(64, "eigenvectors that the solver low_rank keeps")
+    eigenvectors: int = option(64, "eigenvectors that the solver low_rank keeps", least=1)
     exact: bool = option(
         False, "the minimiser of the objective where P is not symmetric, instead of the fixed point", paper="false"
     )
@@ -155,9 +154,9 @@ class Fedora(Algorithm):
         "exp: 0 where the received model is worse, else exp(ΔL / 2); gain: max(ε, ΔL); constant: lambda",
         paper="gain",
     )
-    lambda_: float = option(1.0, "λ of the rule constant")
-    epsilon: float = option(1e-8, "floor ε of λₖ under the rule gain", paper="1e-8")
-    factor: float | None = option(None, "the pull is factor · λₖ (θₖ - θ̂ₖ)", paper="2")
+    lambda_: float = option(1.0, "λ of the rule constant", least=0)
+    epsilon: float = option(1e-8, "floor ε of λₖ under the rule gain", paper="1e-8", least=0)
+    factor: float | None = option(None, "the pull is factor · λₖ (θₖ - θ̂ₖ)", paper="2", least=0)
     prox_place: ProxPlace | None = option(
         None, "where the pull acts: in the gradient, after momentum or after the step", paper="gradient"
     )
@@ -166,22 +165,7 @@ class Fedora(Algorithm):
     )
 
     def check(self) -> None:
-        """Ranges of the options."""
-        self.require(self.alpha is not None and self.alpha >= 0, "alpha", "0 or more, or inf")
-        self.require(self.rank >= 1, "rank", "1 or more")
-        self.require(self.topk is not None and self.topk >= 0, "topk", "1 or more, or 0 for all clients")
-        self.require(self.epsilon >= 0, "epsilon", "0 or more")
-        self.require(self.lambda_ >= 0, "lambda_", "0 or more")
-        self.require(self.factor is not None and self.factor >= 0, "factor", "0 or more")
-        sources = ("data", "parameters", "gradients", "random")
-        self.require(self.similarity in sources, "similarity", f"one of {', '.join(sources)}")
-        self.require(self.kind in ("cos", "exp_cos"), "kind", "cos or exp_cos")
-        self.require(self.lambda_rule in ("gain", "exp", "constant"), "lambda_rule", "gain, exp or constant")
-        self.require(self.solver in _SOLVERS, "solver", ", ".join(_SOLVERS[:-1]) + f" or {_SOLVERS[-1]}")
-        self.require(self.eigenvectors >= 1, "eigenvectors", "1 or more")
-        places = ("gradient", "after_momentum", "after_step")
-        self.require(self.prox_place in places, "prox_place", f"one of {', '.join(places)}")
-        self.require(self.attach in ("one_sided", "literal"), "attach", "one_sided or literal")
+        """What a solver can do."""
         self.require(
             self.solver in ("auto", "closed_form") or self.alpha != inf, "solver", "closed_form where alpha is inf"
         )

@@ -30,15 +30,12 @@ class FedProx(GlobalModel):
         alone={"mu": 0.0},
     )
 
-    mu: float = option(1.0, "strength μ of the pull to the received model; 0 is FedAvg", paper="0.001 to 1, tuned")
+    mu: float = option(
+        1.0, "strength μ of the pull to the received model; 0 is FedAvg", paper="0.001 to 1, tuned", least=0
+    )
     prox_place: ProxPlace = option(
         "gradient", "where the pull acts: in the gradient, after momentum or after the step", paper="gradient"
     )
-
-    def check(self) -> None:
-        """``mu`` is not negative."""
-        super().check()
-        self.require(self.mu >= 0, "mu", "0 or more")
 
     def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """Gradient of the client's loss plus mu (w - w^t)."""

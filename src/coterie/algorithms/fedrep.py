@@ -52,14 +52,9 @@ class FedRep(PrivateHead):
         None,
         "epochs of the head; unset: those that the body leaves of the local epochs, at least 1",
         paper="E - 1, or 10",
+        least=0,
     )
-    body_epochs: int | None = option(1, "epochs of the body; unset: all local epochs", paper="1 or 5")
-
-    def check(self) -> None:
-        """Epochs are not negative."""
-        super().check()
-        self.require(self.head_epochs is None or self.head_epochs >= 0, "head_epochs", "0 or more")
-        self.require(self.body_epochs is None or self.body_epochs >= 0, "body_epochs", "0 or more")
+    body_epochs: int | None = option(1, "epochs of the body; unset: all local epochs", paper="1 or 5", least=0)
 
     def local_update(self, site: Site, phi: Models) -> Mapping[str, Any]:
         """(a) h_k on the received phi, which stays; (b) phi under the new h_k, which stays."""

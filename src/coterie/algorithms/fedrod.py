@@ -48,12 +48,7 @@ class FedRoD(GlobalModel):
         },
     )
 
-    gamma: float = option(1.0, "power of the class counts in the balanced loss; 0 is cross-entropy", paper="1")
-
-    def check(self) -> None:
-        """``gamma`` is not negative."""
-        super().check()
-        self.require(self.gamma >= 0, "gamma", "0 or more")
+    gamma: float = option(1.0, "power of the class counts in the balanced loss; 0 is cross-entropy", paper="1", least=0)
 
     def setup(self, server: Server) -> None:
         """The generic model, whose head must be a linear layer: only there is a sum of heads a sum of outputs."""

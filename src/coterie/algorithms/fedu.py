@@ -29,10 +29,6 @@ class CoupledModels(Algorithm):
     )  # fmt: skip
     evaluated: ClassVar[str] = "own model after the server's step"
 
-    def check(self) -> None:
-        """``stale`` is ``keep`` or ``round``."""
-        self.require(self.stale in ("keep", "round"), "stale", "keep or round")
-
     def setup(self, server: Server) -> None:
         """All clients' models, theta^0 at first; who has taken part."""
         server.w = server.initial_models()
@@ -100,19 +96,12 @@ class FedU(CoupledModels):
         changes={"a": ({"similarity": "constant"}, {"similarity": "constant", "a": 0.2})},
     )
 
-    rho: float = option(0.01, "strength ρ of the pull between neighbours; 0 is LOCAL", paper="0.01")
+    rho: float = option(0.01, "strength ρ of the pull between neighbours; 0 is LOCAL", paper="0.01", least=0)
     similarity: Literal["random", "constant"] = option(
         "random", "relations aₖₗ: random, symmetric, small ones cut to 0; constant, the same for all pairs",
         paper="both",
     )  # fmt: skip
-    a: float = option(0.5, "the relation of every pair where all are the same", paper="0.5")
-
-    def check(self) -> None:
-        """Strength and relations are not negative."""
-        super().check()
-        self.require(self.rho >= 0, "rho", "0 or more")
-        self.require(self.similarity in ("random", "constant"), "similarity", "random or constant")
-        self.require(self.a >= 0, "a", "0 or more")
+    a: float = option(0.5, "the relation of every pair where all are the same", paper="0.5", least=0)
 
     def setup(self, server: Server) -> None:
         """The models, and the graph: symmetric relations a_kl >= 0; random ones are drawn in the order of names."""

@@ -64,23 +64,16 @@ class FeSEM(Algorithm):
         changes={"recluster": ({"clusters": 5}, {"clusters": 5, "recluster": 9})},
     )
 
-    clusters: int = option(4, "number C of centres", paper="2 to 10")
-    mu: float = option(0.0, "strength of a pull towards the received centre; 0 is none", paper="optional")
-    recluster: int = option(1, "rounds from one E-step to the next", paper="1")
-    weights: str = option("samples", "samples: members count by n_k; uniform: all count the same", paper="both")
+    clusters: int = option(4, "number C of centres", paper="2 to 10", least=1)
+    mu: float = option(0.0, "strength of a pull towards the received centre; 0 is none", paper="optional", least=0)
+    recluster: int = option(1, "rounds from one E-step to the next", paper="1", least=1)
+    weights: Literal["samples", "uniform"] = option(
+        "samples", "samples: members count by n_k; uniform: all count the same", paper="both"
+    )
     members: Literal["all", "answered"] = option(
         "all", "whose models form a centre: the last of all its members, or only those of this round"
     )
     predict: Literal["own", "centre"] = option("own", "predict with the own model or with the centre", paper="centre")
-
-    def check(self) -> None:
-        """Ranges of the options."""
-        self.require(self.clusters >= 1, "clusters", "1 or more")
-        self.require(self.mu >= 0, "mu", "0 or more")
-        self.require(self.recluster >= 1, "recluster", "1 or more")
-        self.require(self.weights in ("samples", "uniform"), "weights", "samples or uniform")
-        self.require(self.members in ("all", "answered"), "members", "all or answered")
-        self.require(self.predict in ("own", "centre"), "predict", "own or centre")
 
     def setup(self, server: Server) -> None:
         """Centres W and all clients' models at theta^0; ``drawn`` centres are in use and nobody is in a cluster yet."""

@@ -47,13 +47,10 @@ class HypCluster(ClusterModels):
     )
 
     warm_up: int = option(
-        5, "rounds T_0 of FedAvg within random groups before clients choose; 0: begin as different random models"
+        5,
+        "rounds T_0 of FedAvg within random groups before clients choose; 0: begin as different random models",
+        least=0,
     )
-
-    def check(self) -> None:
-        """``warm_up`` is not negative."""
-        super().check()
-        self.require(self.warm_up >= 0, "warm_up", "0 or more")
 
     def setup(self, server: Server) -> None:
         """q times theta^0 and a random group for each client, or q different models."""

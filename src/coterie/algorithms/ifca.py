@@ -30,14 +30,11 @@ from coterie.relations import cluster_shares, membership
 class ClusterModels(Algorithm):
     """Shared by methods whose clients choose among C models at the server by their loss: ``server.w``, C rows."""
 
-    clusters: int = option(2, "number C of models at the server; 1 is FedAvg")
-    weights: str = option("samples", "samples: p_k proportional to n_k; uniform: all clients count the same")
+    clusters: int = option(2, "number C of models at the server; 1 is FedAvg", least=1)
+    weights: Literal["samples", "uniform"] = option(
+        "samples", "samples: p_k proportional to n_k; uniform: all clients count the same"
+    )
     evaluated: ClassVar[str] = "cluster model of lowest training loss after aggregation"
-
-    def check(self) -> None:
-        """There is a model at least, and ``weights`` is ``samples`` (n_k) or ``uniform``."""
-        self.require(self.clusters >= 1, "clusters", "1 or more")
-        self.require(self.weights in ("samples", "uniform"), "weights", "samples or uniform")
 
     def setup(self, server: Server) -> None:
         """C different models; nobody has chosen yet."""
@@ -146,18 +143,18 @@ class IFCA(ClusterModels):
         "model", "models after E epochs, or one full gradient at each client", paper="both; model in practice"
     )
     redraws: int = option(
-        10, "how often at most the C starts are drawn anew because a cluster is too small", paper="without end"
+        10, "how often at most the C starts are drawn anew because a cluster is too small", paper="without end", least=0
     )
     least_share: float = option(
-        0.1, "share of the first cohort that each cluster must attract", paper="0.35 with C = 2, 0.1 with C = 4"
+        0.1,
+        "share of the first cohort that each cluster must attract",
+        paper="0.35 with C = 2, 0.1 with C = 4",
+        least=0,
     )
 
     def check(self) -> None:
-        """Ranges of the options; C clusters can have ``least_share`` each."""
-        super().check()
-        self.require(self.averaging in ("model", "gradient"), "averaging", "model or gradient")
-        self.require(self.redraws >= 0, "redraws", "0 or more")
-        self.require(0 <= self.least_share * self.clusters <= 1, "least_share", "between 0 and 1 / clusters")
+        """C clusters can have ``least_share`` each."""
+        self.require(self.least_share * self.clusters <= 1, "least_share", "between 0 and 1 / clusters")
 
     def setup(self, server: Server) -> None:
         """C different models, not yet tried."""

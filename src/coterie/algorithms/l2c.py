@@ -66,23 +66,16 @@ class L2C(Algorithm):
         validation=True,
     )
 
-    lr_alpha: float = option(0.01, "learning rate of α; 0 leaves all weights equal", paper="not stated")
-    alpha_steps: int = option(5, "steps on α in each round", paper="one for each validation batch")
-    T0: int = option(10, "rounds in which everyone hears of everyone", paper="chosen for each data set")
-    topk: int = option(5, "clients whose updates a client receives after that, beside its own", paper="few")
-    self_weight: float | None = option(None, "πᵢᵢ at first, between 0 and 1; by default the same for all", paper="1/K")
+    lr_alpha: float = option(0.01, "learning rate of α; 0 leaves all weights equal", paper="not stated", least=0)
+    alpha_steps: int = option(5, "steps on α in each round", paper="one for each validation batch", least=1)
+    T0: int = option(10, "rounds in which everyone hears of everyone", paper="chosen for each data set", least=0)
+    topk: int = option(5, "clients whose updates a client receives after that, beside its own", paper="few", least=0)
+    self_weight: float | None = option(
+        None, "πᵢᵢ at first, between 0 and 1; by default the same for all", paper="1/K", above=0, most=1
+    )
     missing: Literal["drop", "cached"] = option(
         "drop", "who is not there this round: gets no weight, or counts with its last update", paper="all take part"
     )
-
-    def check(self) -> None:
-        """Ranges of the options."""
-        self.require(self.lr_alpha >= 0, "lr_alpha", "0 or more")
-        self.require(self.alpha_steps >= 1, "alpha_steps", "1 or more")
-        self.require(self.T0 >= 0, "T0", "0 or more")
-        self.require(self.topk >= 0, "topk", "0 or more")
-        self.require(self.self_weight is None or 0 < self.self_weight <= 1, "self_weight", "above 0 and at most 1")
-        self.require(self.missing in ("drop", "cached"), "missing", "drop or cached")
 
     # --- where the updates meet ----------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:

@@ -47,15 +47,11 @@ class L2GD(Algorithm):
         },
     )
 
-    lambda_: float = option(0.5, "strength λ of the penalty; 0 is LOCAL that skips steps at random", paper="tuned")
-    p: float = option(0.1, "probability p of an averaging step", paper="λ / (L + λ) in theory")
-    iterations: int = option(20, "coins, and so local or averaging steps, of a round", paper="no rounds")
-
-    def check(self) -> None:
-        """``lambda`` is not negative, ``p`` a probability that leaves both kinds of steps."""
-        self.require(self.lambda_ >= 0, "lambda_", "0 or more")
-        self.require(0 < self.p < 1, "p", "above 0 and below 1")
-        self.require(self.iterations >= 1, "iterations", "1 or more")
+    lambda_: float = option(
+        0.5, "strength λ of the penalty; 0 is LOCAL that skips steps at random", paper="tuned", least=0
+    )
+    p: float = option(0.1, "probability p of an averaging step", paper="λ / (L + λ) in theory", above=0, below=1)
+    iterations: int = option(20, "coins, and so local or averaging steps, of a round", paper="no rounds", least=1)
 
     def share(self, lr: float) -> float:
         """s, the share of the way to the mean that an averaging step goes; ``CoterieError`` where it overshoots."""

@@ -49,15 +49,12 @@ class LGFedAvg(DividedModel):
     )
 
     shared_layers: int | None = option(
-        None, "last layers that are shared; unset: the model's own head; 0 is LOCAL, all of them FedAvg", paper="2 or 3"
+        None,
+        "last layers that are shared; unset: the model's own head; 0 is LOCAL, all of them FedAvg",
+        paper="2 or 3",
+        least=0,
     )
-    warm_start: int = option(0, "first rounds that are FedAvg's", paper="400 to 1800")
-
-    def check(self) -> None:
-        """Neither layers nor rounds are negative."""
-        super().check()
-        self.require(self.shared_layers is None or self.shared_layers >= 0, "shared_layers", "0 or more")
-        self.require(self.warm_start >= 0, "warm_start", "0 or more")
+    warm_start: int = option(0, "first rounds that are FedAvg's", paper="400 to 1800", least=0)
 
     @property
     def shared(self) -> str:

@@ -51,22 +51,14 @@ class Mocha(CoupledModels):
         changes={"every": ({"omega": "learned"}, {"omega": "learned", "every": 2})},
     )
 
-    lambda1: float = option(0.01, "strength λ₁ of the relations; 0 is LOCAL", paper="chosen by validation")
-    lambda2: float = option(0.0, "strength λ₂ of the pull of all models to zero", paper="chosen by validation")
+    lambda1: float = option(0.01, "strength λ₁ of the relations; 0 is LOCAL", paper="chosen by validation", least=0)
+    lambda2: float = option(0.0, "strength λ₂ of the pull of all models to zero", paper="chosen by validation", least=0)
     omega: Literal["mean", "learned"] = option(
         "mean", "mean: models are drawn to their mean; learned: by the covariance of the models", paper="both"
     )
     every: int = option(
-        5, "rounds between two updates of learned relations", paper="at the end of each outer iteration"
+        5, "rounds between two updates of learned relations", paper="at the end of each outer iteration", least=1
     )
-
-    def check(self) -> None:
-        """Strengths are not negative."""
-        super().check()
-        self.require(self.lambda1 >= 0, "lambda1", "0 or more")
-        self.require(self.lambda2 >= 0, "lambda2", "0 or more")
-        self.require(self.omega in ("mean", "learned"), "omega", "mean or learned")
-        self.require(self.every >= 1, "every", "1 or more")
 
     def setup(self, server: Server) -> None:
         """The models, and Sigma = I/K where it is learned."""

@@ -54,17 +54,13 @@ class PerFedAvg(GlobalModel):
     }
 
     variant: Literal["fo", "hf"] = option("fo", "first order, or Hessian-free second order")
-    alpha: float | None = option(None, "rate α of the adaptation; none: that of training", paper="code of others 0.005")
+    alpha: float | None = option(
+        None, "rate α of the adaptation; none: that of training", paper="code of others 0.005", least=0
+    )
     hessian: bool | None = option(None, "whether the step has its second-order term: in hf", paper="both")
     delta: float = option(
-        0.001, "half the distance δ of the two points for H g, in units of 1 / ||g||", paper="not given"
+        0.001, "half the distance δ of the two points for H g, in units of 1 / ||g||", paper="not given", above=0
     )
-
-    def check(self) -> None:
-        """``alpha`` is not negative, ``delta`` positive."""
-        super().check()
-        self.require(self.alpha is None or self.alpha >= 0, "alpha", "0 or more")
-        self.require(self.delta > 0, "delta", "above 0")
 
     def rate(self, site: Site) -> float:
         """alpha."""

@@ -51,25 +51,17 @@ class PFedHN(Algorithm):
         },
     )
 
-    embedding: int | None = option(None, "entries of a client's embedding; unset: 1 + K/4", paper="1 + K/4")
-    hidden: int = option(100, "units of a hidden layer of the hypernetwork", paper="100")
-    layers: int = option(3, "hidden layers of the hypernetwork; 0 makes it linear", paper="3")
-    steps: int | None = option(None, "batches of local training; unset: the epochs of training", paper="50")
-    server_lr: float = option(0.01, "learning rate of the hypernetwork", paper="0.01")
-    embedding_lr: float | None = option(None, "learning rate of the embeddings; unset: server_lr", paper="0.01")
-    server_momentum: float = option(0.9, "momentum at the server", paper="0.9")
-    server_weight_decay: float = option(0.001, "weight decay at the server", paper="0.001")
-    clip: float = option(50.0, "largest norm of the server's gradient", paper="50")
-
-    def check(self) -> None:
-        """Sizes are positive, rates not negative."""
-        for name, least in (("embedding", 1), ("hidden", 1), ("layers", 0), ("steps", 1)):
-            value = getattr(self, name)
-            self.require(value is None or value >= least, name, f"{least} or more")
-        for name in ("server_lr", "embedding_lr", "server_weight_decay"):
-            self.require((getattr(self, name) or 0.0) >= 0, name, "0 or more")
-        self.require(0 <= self.server_momentum < 1, "server_momentum", "0 or more and below 1")
-        self.require(self.clip > 0, "clip", "above 0")
+    embedding: int | None = option(None, "entries of a client's embedding; unset: 1 + K/4", paper="1 + K/4", least=1)
+    hidden: int = option(100, "units of a hidden layer of the hypernetwork", paper="100", least=1)
+    layers: int = option(3, "hidden layers of the hypernetwork; 0 makes it linear", paper="3", least=0)
+    steps: int | None = option(None, "batches of local training; unset: the epochs of training", paper="50", least=1)
+    server_lr: float = option(0.01, "learning rate of the hypernetwork", paper="0.01", least=0)
+    embedding_lr: float | None = option(
+        None, "learning rate of the embeddings; unset: server_lr", paper="0.01", least=0
+    )
+    server_momentum: float = option(0.9, "momentum at the server", paper="0.9", least=0, below=1)
+    server_weight_decay: float = option(0.001, "weight decay at the server", paper="0.001", least=0)
+    clip: float = option(50.0, "largest norm of the server's gradient", paper="50", above=0)
 
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:

@@ -45,25 +45,18 @@ class PFedMe(GlobalModel):
         exempt={"alone": "predictions are one inner problem away from w, which alone follows plain SGD"},
     )
 
-    lambda_: float = option(10.0, "strength λ of the pull of θ towards w", paper="15, with η = 0.005")
-    inner_steps: int = option(5, "gradient steps K on each batch's inner problem", paper="5")
-    inner_lr: float = option(0.1, "rate η_p of an inner step", paper="0.1, 0.09 or 0.01")
-    beta: float = option(1.0, "how far the server's w goes to the mean of the w_k", paper="1, compared with 2")
-    local_steps: int | None = option(None, "batches R of a round; none: the epochs of training", paper="20")
+    lambda_: float = option(10.0, "strength λ of the pull of θ towards w", paper="15, with η = 0.005", least=0)
+    inner_steps: int = option(5, "gradient steps K on each batch's inner problem", paper="5", least=1)
+    inner_lr: float = option(0.1, "rate η_p of an inner step", paper="0.1, 0.09 or 0.01", above=0)
+    beta: float = option(1.0, "how far the server's w goes to the mean of the w_k", paper="1, compared with 2", least=0)
+    local_steps: int | None = option(None, "batches R of a round; none: the epochs of training", paper="20", least=1)
     warm_start: bool = option(
         False, "whether an inner problem starts at the former θ of the round, not at w_k", paper="code: yes"
     )
-    mu: float = option(0.0, "weight decay in the inner problem", paper="code 0.001")
+    mu: float = option(0.0, "weight decay in the inner problem", paper="code 0.001", least=0)
 
     def check(self) -> None:
-        """Strengths are not negative, rates and counts positive, and inner steps stable."""
-        super().check()
-        self.require(self.lambda_ >= 0, "lambda_", "0 or more")
-        self.require(self.inner_steps >= 1, "inner_steps", "1 or more")
-        self.require(self.inner_lr > 0, "inner_lr", "above 0")
-        self.require(self.beta >= 0, "beta", "0 or more")
-        self.require(self.local_steps is None or self.local_steps >= 1, "local_steps", "1 or more")
-        self.require(self.mu >= 0, "mu", "0 or more")
+        """Inner steps are stable."""
         stable = self.inner_lr * (self.lambda_ + self.mu) < 2
         self.require(stable, "inner_lr", f"below 2 / (lambda + mu) = {2 / max(self.lambda_ + self.mu, 1e-12):.4g}")
 

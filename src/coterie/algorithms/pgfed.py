@@ -43,9 +43,9 @@ class PGFed(Algorithm):
         unnormalised={"alpha": "each alpha_ij is learned by itself; only their sign is bound"},
     )
 
-    mu: float = option(0.05, "strength μ of the others' risks", paper="0.1, 0.05, 0.01, 0.005 or 0.001")
+    mu: float = option(0.05, "strength μ of the others' risks", paper="0.1, 0.05, 0.01, 0.005 or 0.001", least=0)
     lr_alpha: float = option(
-        0.01, "step η₂ of α; with 1 one epoch can clip most of α to zero", paper="code 1, its example 0.01"
+        0.01, "step η₂ of α; with 1 one epoch can clip most of α to zero", paper="code 1, its example 0.01", least=0
     )
     persistent: bool = option(
         False, "keep SGD's momentum from round to round although each starts at the global model", paper="code: yes"
@@ -55,11 +55,6 @@ class PGFed(Algorithm):
     def beta(self) -> float:
         """Momentum of the auxiliary gradient: none."""
         return 0.0
-
-    def check(self) -> None:
-        """Strengths are not negative."""
-        self.require(self.mu >= 0, "mu", "0 or more")
-        self.require(self.lr_alpha >= 0, "lr_alpha", "0 or more")
 
     def setup(self, server: Server) -> None:
         """theta_glob; gradients G_j and scalars s_j of the last round's clients; alpha, unset (NaN) at first."""
@@ -170,9 +165,10 @@ class PGFedMo(PGFed):
         objective={"theta": lambda at: at.along("g")},
     )
 
-    beta: float = option(0.5, "share β of the former auxiliary gradient; 0 is PGFed", paper="0.2, 0.5 or 0.8")
+    beta: float = option(
+        0.5, "share β of the former auxiliary gradient; 0 is PGFed", paper="0.2, 0.5 or 0.8", least=0, below=1
+    )
 
     def check(self) -> None:
         """beta lies in [0, 1)."""
         super().check()
-        self.require(0 <= self.beta < 1, "beta", "at least 0 and below 1")

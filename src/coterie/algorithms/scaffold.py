@@ -38,19 +38,15 @@ class Scaffold(GlobalModel):
         learns={"training.lr": 0.3},  # plain SGD is slow
     )
 
-    weights: str = option("uniform", "uniform: all clients count the same; samples: by n_k", paper="uniform")
-    server_lr: float = option(1.0, "the server's learning rate η_g", paper="1")
+    weights: Literal["samples", "uniform"] = option(
+        "uniform", "uniform: all clients count the same; samples: by n_k", paper="uniform"
+    )
+    server_lr: float = option(1.0, "the server's learning rate η_g", paper="1", above=0)
     control: Literal["path", "gradient"] = option(
         "path",
         "a client's new variate: the mean gradient on its path (option II), or the full gradient at w (option I)",
         paper="option II in its experiments",
     )
-
-    def check(self) -> None:
-        """The server moves, and ``control`` is known."""
-        super().check()
-        self.require(self.server_lr > 0, "server_lr", "above 0")
-        self.require(self.control in ("path", "gradient"), "control", "path or gradient")
 
     def setup(self, server: Server) -> None:
         """w at theta^0, the server's control variate c at 0."""

@@ -65,10 +65,12 @@ class SFL(Algorithm):
         alone=_PLAIN,
     )
 
-    lambda1: float = option(0.3, "strength λ₁ of the pull to the global model", paper="0.3")
-    lambda2: float = option(0.3, "strength λ₂ of the pull to the graph-smoothed model", paper="0.3")
-    layers: int = option(3, "steps L along the graph", paper="3")
-    smoothing: float = option(1.0, "share of the smoothed model in u; the rest is the client's own", paper="1")
+    lambda1: float = option(0.3, "strength λ₁ of the pull to the global model", paper="0.3", least=0)
+    lambda2: float = option(0.3, "strength λ₂ of the pull to the graph-smoothed model", paper="0.3", least=0)
+    layers: int = option(3, "steps L along the graph", paper="3", least=1)
+    smoothing: float = option(
+        1.0, "share of the smoothed model in u; the rest is the client's own", paper="1", least=0, most=1
+    )
     graph: Literal["models", "uniform", "identity"] = option(
         "models", "relations: closeness of models; all the same; none", paper="given"
     )
@@ -76,15 +78,6 @@ class SFL(Algorithm):
         "keep", "whose models count: keep, the last of everyone who has taken part; round, those of this round",
         paper="keep",
     )  # fmt: skip
-
-    def check(self) -> None:
-        """Strengths are not negative, the share lies in [0, 1]."""
-        self.require(self.lambda1 >= 0, "lambda1", "0 or more")
-        self.require(self.lambda2 >= 0, "lambda2", "0 or more")
-        self.require(self.layers >= 1, "layers", "1 or more")
-        self.require(0 <= self.smoothing <= 1, "smoothing", "between 0 and 1")
-        self.require(self.stale in ("keep", "round"), "stale", "keep or round")
-        self.require(self.graph in ("models", "uniform", "identity"), "graph", "models, uniform or identity")
 
     def setup(self, server: Server) -> None:
         """v_k and u_k of all clients, and w; all theta^0 at first."""

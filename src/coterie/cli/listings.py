@@ -190,9 +190,8 @@ def _print_options(console: Console, card: dict[str, Any]) -> None:
         defaults = {variant: option["variants"].get(variant, option["default"]) for variant in several or [""]}
         if option["name"] == "variant":
             defaults = {variant: variant or option["default"] for variant in defaults}
-        choices = f" ({' | '.join(map(str, option['choices']))})" if option["choices"] else ""
-        table.add_row(
-            option["name"], *map(cell, defaults.values()), escape(option["paper"]), escape(option["meaning"] + choices)
-        )
+        values = " | ".join(map(str, option["choices"])) or option["range"]
+        meaning = f"{option['meaning']} ({values})" if values else option["meaning"]
+        table.add_row(option["name"], *map(cell, defaults.values()), escape(option["paper"]), escape(meaning))
     console.print()
     console.print(table)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 from torch import Tensor
 
 from coterie.contract.claims import Claims
-from coterie.contract.options import option
+from coterie.contract.options import mistakes, option
 from coterie.contract.payload import broadcast
 from coterie.contract.predictor import Predictor
 from coterie.contract.server import Server
@@ -48,10 +48,15 @@ class Algorithm:
             for option, value in self.variants[str(variant)].items():
                 if getattr(self, option) is None:
                     object.__setattr__(self, option, value)
+        for option, rule in mistakes(self):
+            self.require(False, option, rule)
         self.check()
 
     def check(self) -> None:
-        """Refuse hyper-parameters that make no sense, with ``CoterieError``."""
+        """Refuse hyper-parameters that make no sense together, with ``CoterieError``.
+
+        Bounds of a single one stand in its `option`, and a ``Literal`` type says which values it takes.
+        """
 
     def require(self, condition: bool, option: str, rule: str) -> None:
         """Raise ``CoterieError`` naming the option unless ``condition`` holds."""
@@ -138,12 +143,10 @@ class Algorithm:
 class GlobalModel(Algorithm):
     """Shared by methods that average one global model w: ``server.w``, one row, is what everyone predicts with."""
 
-    weights: str = option("samples", "samples: p_k proportional to n_k; uniform: all clients count the same")
+    weights: Literal["samples", "uniform"] = option(
+        "samples", "samples: p_k proportional to n_k; uniform: all clients count the same"
+    )
     evaluated: ClassVar[str] = "global model after aggregation"
-
-    def check(self) -> None:
-        """``weights`` is ``samples`` (n_k / n) or ``uniform``."""
-        self.require(self.weights in ("samples", "uniform"), "weights", "samples or uniform")
 
     def setup(self, server: Server) -> None:
         """The global model starts at theta^0."""

@@ -6,10 +6,10 @@ import importlib
 import inspect
 import re
 from dataclasses import MISSING, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from coterie.contract import Algorithm, algorithm_class, available_algorithms
-from coterie.contract.options import explained
+from coterie.contract.options import choices, explained
 from coterie.errors import describe
 
 
@@ -34,7 +34,6 @@ def _card(name: str, algorithm: type[Algorithm]) -> dict[str, Any]:
     about = inspect.getdoc(algorithm) or ""
     title = algorithm.title or algorithm.__name__
     own = algorithm.__module__.startswith("coterie.algorithms.")
-    types = get_type_hints(algorithm)
     return {
         "name": name,
         "title": title,
@@ -44,7 +43,7 @@ def _card(name: str, algorithm: type[Algorithm]) -> dict[str, Any]:
         "about": about,
         "evaluated": algorithm.evaluated,
         "variants": list(algorithm.variants),
-        "options": [_option(field, algorithm, types[field.name]) for field in fields(algorithm)],
+        "options": [_option(field, algorithm) for field in fields(algorithm)],
         "deviations": list(algorithm.deviations),
         "page": f"docs/algorithms/{algorithm.name}.md" if own else None,
     }
@@ -55,12 +54,13 @@ def cited_keys(algorithm: type[Algorithm]) -> list[str]:
     return [key.strip() for key in algorithm.cites.split(",") if key.strip()]
 
 
-def _option(field: Any, algorithm: type[Algorithm], kind: Any) -> dict[str, Any]:
+def _option(field: Any, algorithm: type[Algorithm]) -> dict[str, Any]:
     meaning, paper = explained(field.metadata)
     return {
         "name": field.name.rstrip("_"),
         "type": _readable(str(field.type)),
-        "choices": _choices(kind),
+        "choices": [choice for choice in choices(algorithm).get(field.name, ()) if choice is not None],
+        "range": str(field.metadata.get("range", "")),
         "default": None if field.default is MISSING else field.default,
         "variants": {
             variant: defaults[field.name] for variant, defaults in algorithm.variants.items() if field.name in defaults
@@ -78,13 +78,6 @@ def _idea(algorithm: type[Algorithm], title: str, about: str) -> str:
         return idea.rstrip(".")
     first = about.split("\n\n", 1)[0].replace("\n", " ")
     return re.sub(rf"^{re.escape(title)}[^:]*:\s*", "", first).split(". ", 1)[0].rstrip(".")
-
-
-def _choices(kind: Any) -> list[Any]:
-    """The values that a ``Literal`` allows, also inside ``Literal[...] | None``; none for other types."""
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    return [value for part in get_args(kind) for value in _choices(part)]
 
 
 def _traffic(algorithm: type[Algorithm]) -> dict[str, Any]:
