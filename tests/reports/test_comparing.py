@@ -90,6 +90,18 @@ def test_an_option_of_one_method_is_told_at_that_method(tmp_path: Path) -> None:
     assert "chosen for its mean accuracy" in found.notes[0]
 
 
+def test_the_reference_is_fedora_in_its_better_variant_even_where_another_is_above(tmp_path: Path) -> None:
+    systems = {
+        "local": {0: LOCAL[0]},
+        "fedavg": {0: [0.9] * 4},
+        "fedora:released": {0: [0.8] * 4},
+        "fedora:paper": {0: [0.7] * 4},
+    }
+    found = compare([made(tmp_path / "a", systems, seeds=[0])])
+    assert found.reference == "fedora (released)"
+    assert "was chosen for its mean accuracy among the systems of fedora," in found.notes[0]
+
+
 def test_training_of_an_entry_replaces_that_of_the_run(tmp_path: Path) -> None:
     first = made(tmp_path / "a", seed(ALL, 0), training={"lr": 0.1})
     entry = [{"name": name, "training": {"lr": 0.1}} for name in ("local", "fedavg")]

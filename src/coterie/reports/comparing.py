@@ -223,8 +223,9 @@ def _reference(
         return candidates[0]
     best = str(means.idxmax())
     if len(candidates) > 1:
+        among = f" among the systems of {PREFERRED}" if PREFERRED in methods else ""
         notes.append(
-            f"The reference {best} was chosen for its mean {measure.name} here, so that p-values against it are "
+            f"The reference {best} was chosen for its mean {measure.name}{among}, so that p-values against it are "
             "somewhat too small; --reference names one beforehand."
         )
     return best
