@@ -37,13 +37,13 @@ def step_operations(experiment: Experiment) -> float:
 def example_operations(experiment: Experiment) -> float:
     """Floating-point operations of one example's way through a model and back: three times those of the way there.
 
-    Counted on one example, since a convolution uses each of its weights many times; at least two for each parameter
+    Counted on two examples, since a convolution uses each of its weights many times; at least two for each parameter
     on the way there, where operations are of a kind that is not counted.
     """
     shape = experiment.federation(experiment.config.seeds[0]).feature_shape
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        _model(experiment).eval()(torch.zeros(1, *shape))
-    counted = float(counter.get_total_flops())
+        _model(experiment).eval()(torch.zeros(2, *shape))
+    counted = float(counter.get_total_flops()) / 2
     return 3.0 * max(counted, 2.0 * parameters(experiment))
 
 
