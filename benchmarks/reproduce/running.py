@@ -19,7 +19,7 @@ from coterie.evaluation import RunKey
 from coterie.experiment import read_config, resume
 from coterie.experiment.plan import REFERENCE, plan
 from coterie.reports import OpenedRun, open_run
-from coterie.runs import Record
+from coterie.runs import Record, RunDirectory
 
 
 def missing(table: Table) -> list[Cell]:
@@ -119,39 +119,54 @@ def reproduce(
     known = list(dict.fromkeys(cell.label for cell in table.cells))
     if strange := [label for label in labels or [] if label not in known]:
         raise CoterieError(f"{table.name} has no system {strange[0]}: choose among {', '.join(known)}.")
-    found = sorted(folder.glob(f"{table.name}-*"))
-    for directory in found:
+    found = _runs(table, folder)
+    for directory in found.values():
         console.print(f"{directory}: {collect(table, directory)} new cells")
     asked = {
         cell.hash
-        for cell in table.cells
+        for cell in missing(table)
         if (seeds is None or cell.seed in seeds) and (labels is None or cell.label in labels)
     }
-    with_local = asked | {cell.hash for cell in table.cells if cell.label == REFERENCE}  # every run has it
-    for directory in found:
+    with_them = asked | {
+        cell.hash
+        for cell in missing(table)
+        if cell.entry.name == REFERENCE and (seeds is None or cell.seed in seeds)  # every run has it
+    }
+    for directory in found.values():
         left = _left(table, directory)
-        if left and left <= with_local:
+        if left & asked and left <= with_them:
             console.print(f"{directory}: goes on as it was begun")
             _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
         elif left & asked:
-            others = len(left - with_local)
-            console.print(f"{directory}: left alone; {others} of its {len(left)} unfinished cells are not asked for")
+            others = len(left - with_them)
+            console.print(f"{directory}: left alone; {others} of its {len(left)} unfinished cells are not wanted")
     if not (cells := [cell for cell in missing(table) if cell.hash in asked]):
         return
     told = {"save_models": False, "save_server": False, "page": False, "workers": workers, "device": device}
     config = part(table, {cell.label for cell in cells}, sorted({cell.seed for cell in cells}))
     config = config.model_copy(update={key: value for key, value in told.items() if value is not None})
-    directory = folder / f"{table.name}-{len(found) + 1}"
+    directory = folder / f"{table.name}-{max(found, default=0) + 1}"
     begun(table, config, directory)
     console.print(f"{len(cells)} cells: {directory}")
     _kept(table, directory, partial(resume, directory, data_dir=data_dir, console=console), console)
 
 
+def _runs(table: Table, folder: Path) -> dict[int, Path]:
+    """The table's run directories by their numbers."""
+    numbers = {path: path.name.removeprefix(f"{table.name}-") for path in folder.glob(f"{table.name}-*")}
+    return {int(numbers[path]): path for path in sorted(numbers) if numbers[path].isdecimal()}
+
+
 def _left(table: Table, directory: Path) -> set[str]:
-    """The hashes of the cells of a run directory that have no row yet."""
-    config = read_config(directory / "config.yaml", [])
-    cells = {(identity(entry), seed) for _, entry in systems(config) for seed in config.seeds}
-    return {cell.hash for cell in missing(table) if (identity(cell.entry), cell.seed) in cells}
+    """The hashes of the cells that a run has not finished itself; an empty one for those that the table lacks."""
+    config, finished = read_config(directory / "config.yaml", []), set(Record.of(RunDirectory.open(directory)).finished)
+    known = {(identity(cell.entry), cell.seed): cell.hash for cell in table.cells}
+    return {
+        known.get((identity(entry), seed), "")
+        for system, (_, entry) in zip(plan(config).systems, systems(config), strict=True)
+        for seed in config.seeds
+        if (*system.key, seed) not in finished
+    }
 
 
 def _kept(table: Table, directory: Path, work: Callable[[], object], console: Console) -> None:

@@ -87,9 +87,8 @@ def test_what_is_finished_stands_in_the_runs_of_what_is_missing(tables: Path) ->
     assert [(row["label"], row["seed"]) for row in _lines(tables)[4:]] == [("local", 1), ("ditto (lambda=0.1)", 1)]
 
 
-def test_an_interrupted_run_goes_on_only_where_all_that_is_left_of_it_is_asked_for(
-    tables: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _interrupted(tables: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[int], labels: list[str]) -> None:
+    """A run that is stopped before anything is finished."""
     from benchmarks.reproduce import running
 
     from coterie.errors import Interrupted
@@ -100,14 +99,30 @@ def test_an_interrupted_run_goes_on_only_where_all_that_is_left_of_it_is_asked_f
     with monkeypatch.context() as patch:
         patch.setattr(running, "resume", interrupted)
         with pytest.raises(Interrupted):
-            _run(tables, seeds=[0], labels=["fedavg", "ditto (lambda=0.1)"])
+            _run(tables, seeds=seeds, labels=labels)
+
+
+def test_an_interrupted_run_goes_on_only_where_all_that_is_left_of_it_is_asked_for(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupted(tables, monkeypatch, seeds=[0], labels=["fedavg", "ditto (lambda=0.1)"])
     _run(tables, seeds=[0], labels=["fedavg"])
-    names = sorted(path.name for path in (tables / "runs").iterdir())
-    assert names == ["small-1", "small-2"]
-    assert {row["label"] for row in _lines(tables)} == {"local", "fedavg"}
-    _run(tables, seeds=[0], labels=["ditto (lambda=0.1)"])
-    assert sorted(path.name for path in (tables / "runs").iterdir()) == names
-    assert {row["label"] for row in _lines(tables)} == {"local", "fedavg", "ditto (lambda=0.1)"}
+    assert sorted(path.name for path in (tables / "runs").iterdir()) == ["small-1", "small-2"]
+    assert [row["label"] for row in _lines(tables)] == ["local", "fedavg"]
+    _run(tables, seeds=[0], labels=["ditto (lambda=0.1)"])  # what small-1 has left would train LOCAL and FedAvg again
+    assert sorted(path.name for path in (tables / "runs").iterdir()) == ["small-1", "small-2", "small-3"]
+    assert [row["label"] for row in _lines(tables)[2:]] == ["ditto (lambda=0.1)"]
+
+
+def test_an_interrupted_run_goes_on_where_all_of_it_is_asked_for(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _interrupted(tables, monkeypatch, seeds=[0], labels=["fedavg"])
+    other = tables / "runs" / "small-tuned-1"  # of a table whose name begins alike
+    other.mkdir()
+    _run(tables, seeds=[1], labels=["fedavg"])
+    assert [(row["label"], row["seed"]) for row in _lines(tables)] == [("local", 1), ("fedavg", 1)]
+    _run(tables, labels=["fedavg"])
+    assert [(row["label"], row["seed"]) for row in _lines(tables)[2:]] == [("local", 0), ("fedavg", 0)]
+    assert sorted(path.name for path in (tables / "runs").iterdir()) == ["small-1", "small-2", "small-tuned-1"]
 
 
 def test_a_system_that_the_table_lacks_is_named(tables: Path) -> None:

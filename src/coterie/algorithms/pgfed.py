@@ -168,7 +168,3 @@ class PGFedMo(PGFed):
     beta: float = option(
         0.5, "share β of the former auxiliary gradient; 0 is PGFed", paper="0.2, 0.5 or 0.8", least=0, below=1
     )
-
-    def check(self) -> None:
-        """beta lies in [0, 1)."""
-        super().check()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+import sys
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field, fields
+from numbers import Real
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -25,11 +29,11 @@ class Range:
     def __str__(self) -> str:
         """The rule in words, as in ``must be 0 or more``; empty where there is none."""
         if self.least is not None and self.most is not None:
-            return f"between {self.least:g} and {self.most:g}"
-        lower = "" if self.least is None else f"{self.least:g} or more"
-        lower = lower if self.above is None else f"above {self.above:g}"
-        upper = "" if self.most is None else f"at most {self.most:g}"
-        upper = upper if self.below is None else f"below {self.below:g}"
+            return f"between {self.least:.12g} and {self.most:.12g}"
+        lower = "" if self.least is None else f"{self.least:.12g} or more"
+        lower = lower if self.above is None else f"above {self.above:.12g}"
+        upper = "" if self.most is None else f"at most {self.most:.12g}"
+        upper = upper if self.below is None else f"below {self.below:.12g}"
         return " and ".join(part for part in (lower, upper) if part)
 
 
@@ -48,7 +52,7 @@ def option(
     ``lambda_: float = option(1.0, "strength of the pull; 0 is LOCAL", paper="0.1, 1 or 2", least=0)``
 
     Values outside the bounds are refused when the algorithm is made, and so are those that a ``Literal`` type does not
-    name; ``None`` passes where the type has it.
+    name; ``None`` passes where the type has it. An option that overrides another keeps its bounds unless it has some.
     """
     return field(
         default=default, metadata={"meaning": meaning, "paper": paper, "range": Range(least, above, most, below)}
@@ -61,39 +65,79 @@ def explained(metadata: Any) -> tuple[str, str]:
 
 
 def choices(cls: type) -> dict[str, tuple[Any, ...]]:
-    """The values that the ``Literal`` types of a dataclass name, by option, ``None`` among them where it is allowed.
+    """The values of options whose type is a ``Literal``, by option, ``None`` among them where it is allowed.
 
-    Nothing for a class whose types name what is not there at run time, as imports under ``TYPE_CHECKING``.
+    A type that is more than that says nothing, and so does one that cannot be resolved at run time, such as a name
+    imported under ``TYPE_CHECKING``.
     """
-    try:
-        hints = get_type_hints(cls)
-    except (NameError, AttributeError, TypeError):
-        return {}
-    found = {each.name: tuple(_literals(hints[each.name])) for each in fields(cls)}
-    optional = {name for name in found if type(None) in get_args(hints[name])}
-    return {name: (*values, *([None] if name in optional else [])) for name, values in found.items() if values}
-
-
-def _literals(kind: Any) -> list[Any]:
-    """The values of a ``Literal``, also inside ``Literal[...] | None``; none for other types."""
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    return [value for part in get_args(kind) for value in _literals(part)]
-
-
-def mistakes(algorithm: Any) -> list[tuple[str, str]]:
-    """The options of a dataclass whose values are not among those declared, each with the rule that it breaks."""
-    named, found = choices(type(algorithm)), list[tuple[str, str]]()
-    for each in fields(algorithm):
-        value, bounds = getattr(algorithm, each.name), each.metadata.get("range", Range())
-        if each.name in named and value not in named[each.name]:
-            found.append((each.name, one_of([choice for choice in named[each.name] if choice is not None])))
-        elif isinstance(value, int | float) and not isinstance(value, bool) and value not in bounds:
-            found.append((each.name, str(bounds) or "a number"))
+    found = {}
+    for each in fields(cls):
+        parts = _parts(_type_of(cls, each.name))
+        values = [value for part in parts for value in (get_args(part) if get_origin(part) is Literal else [])]
+        if values and all(get_origin(part) is Literal or part in (None, NoneType) for part in parts):
+            found[each.name] = (*values, *([None] if NoneType in parts and None not in values else []))
     return found
 
 
-def one_of(values: list[Any]) -> str:
+def mistakes(algorithm: Any) -> list[tuple[str, str]]:
+    """The options of a dataclass whose values are not among those declared, each with the rule that it breaks.
+
+    An option that some variant sets must have a value in the end.
+    """
+    cls, found = type(algorithm), list[tuple[str, str]]()
+    named, set_by_variants = choices(cls), {name for values in cls.variants.values() for name in values}
+    for each in fields(algorithm):
+        value, bounds = getattr(algorithm, each.name, None), bounds_of(cls, each.name)
+        texts = [choice for choice in named.get(each.name, ()) if choice is not None]
+        if value is None and (each.name in set_by_variants or not _may_be_none(cls, each)):
+            right = not texts and not str(bounds) and each.name not in set_by_variants
+        elif value is None:
+            right = True
+        elif texts:
+            right = value in texts
+        elif str(bounds) or isinstance(value, float):
+            right = isinstance(value, Real) and float(value) in bounds
+        else:
+            right = True
+        if not right:
+            found.append((each.name, one_of(texts) if texts else str(bounds) or "a number"))
+    return found
+
+
+def bounds_of(cls: type, name: str) -> Range:
+    """The bounds of an option: its own, or those of the option that it overrides."""
+    for base in cls.__mro__:
+        declared = vars(base).get("__dataclass_fields__", {}).get(name)
+        bounds = None if declared is None else declared.metadata.get("range")
+        if isinstance(bounds, Range) and str(bounds):
+            return bounds
+    return Range()
+
+
+def one_of(values: Sequence[Any]) -> str:
     """``a``, ``a or b``, ``a, b or c``."""
     *most, last = map(str, values)
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def _may_be_none(cls: type, each: Field[Any]) -> bool:
+    kind = _type_of(cls, each.name)
+    return each.default is None or kind is Any or any(part in (None, NoneType, Any) for part in _parts(kind))
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; any other type by itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _type_of(cls: type, name: str) -> Any:
+    """The type of a field as the class that declares it means it; ``Any`` where that cannot be told."""
+    owner = next(base for base in cls.__mro__ if name in vars(base).get("__annotations__", {}))
+    declared = vars(owner)["__annotations__"][name]
+    if not isinstance(declared, str):
+        return declared
+    try:
+        alone = SimpleNamespace(__annotations__={name: declared})
+        return get_type_hints(alone, vars(sys.modules[owner.__module__]), dict(vars(owner)))[name]
+    except Exception:  # somebody's own class may say anything there
+        return Any

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from coterie.contract import Algorithm, algorithm_class, available_algorithms
-from coterie.contract.options import choices, explained
+from coterie.contract.options import bounds_of, choices, explained
 from coterie.errors import describe
 
 
@@ -60,7 +60,7 @@ def _option(field: Any, algorithm: type[Algorithm]) -> dict[str, Any]:
         "name": field.name.rstrip("_"),
         "type": _readable(str(field.type)),
         "choices": [choice for choice in choices(algorithm).get(field.name, ()) if choice is not None],
-        "range": str(field.metadata.get("range", "")),
+        "range": str(bounds_of(algorithm, field.name)),
         "default": None if field.default is MISSING else field.default,
         "variants": {
             variant: defaults[field.name] for variant, defaults in algorithm.variants.items() if field.name in defaults

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,18 +42,23 @@ def example_operations(experiment: Experiment) -> float:
     Counted on two examples, since a convolution uses each of its weights many times; at least two for each parameter
     on the way there, where operations are of a kind that is not counted.
     """
-    shape = experiment.federation(experiment.config.seeds[0]).feature_shape
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        _model(experiment).eval()(torch.zeros(2, *shape))
-    counted = float(counter.get_total_flops()) / 2
-    return 3.0 * max(counted, 2.0 * parameters(experiment))
+    shape, model = experiment.federation(experiment.config.seeds[0]).feature_shape, _model(experiment)
+    counter = FlopCounterMode(display=False)
+    with suppress(Exception), torch.random.fork_rng(devices=[]), torch.no_grad(), counter:  # a model that fails says so where it is used, not here
+        model(torch.zeros(2, *shape))
+    return 3.0 * max(float(counter.get_total_flops()) / 2, 2.0 * _numbers(model))
 
 
 def parameters(experiment: Experiment) -> int:
     """Numbers in one client's model."""
-    return sum(parameter.numel() for parameter in _model(experiment).parameters())
+    return _numbers(_model(experiment))
+
+
+def _numbers(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _model(experiment: Experiment) -> nn.Module:
     federation, model = experiment.federation(experiment.config.seeds[0]), experiment.model
-    return build_model(model.name, federation.feature_shape, federation.classes, federation.task, **model.options)
+    built = build_model(model.name, federation.feature_shape, federation.classes, federation.task, **model.options)
+    return deepcopy(built).eval()  # a factory may hand out one module again and again
