@@ -53,18 +53,18 @@ def markdown(table: Table) -> Iterator[str]:
     for label in labels:
         if label not in summary:
             continue
-        row, own, told = summary[label], _of_label(cells, label), table.published.get(label, [])
-        published = " / ".join(number(name, value) for name, value in zip(table.columns, told, strict=False))
+        row, own, figures = summary[label], _of_label(cells, label), table.published.get(label, [])
+        published = " / ".join(number(name, value) for name, value in zip(table.columns, figures, strict=False))
         seconds = [rows[cell.hash].seconds for cell in own if cell.hash in rows]
         ours = _ours(table, row, alone=label == "local", seeds=len(seconds))
-        difference = number("r_acc", row[NAMES[table.columns[0]]] - told[0]) if told else ""
+        difference = number("r_acc", row[NAMES[table.columns[0]]] - figures[0]) if figures else ""
         minutes = f"{median(seconds) / 60:.1f}"
         yield f"| {label} | {published} | {ours} | {difference} | {len(seconds)} of {len(own)} | {minutes} |"
     if left := [label for label in labels if label not in summary]:
         if summary:
             yield ""
-        with_figures = "; ".join(_left(table, label) for label in left)
-        yield f"Not run, with the published {HEADS[table.columns[0]]}: {with_figures}."
+        told = f", with the published {HEADS[table.columns[0]]}" if any(map(table.published.get, left)) else ""
+        yield f"Not run{told}: {'; '.join(_left(table, label) for label in left)}."
 
 
 def written(text: str, tables: Mapping[str, Table]) -> str:
