@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from torch import nn
 
 from coterie.config import load_config
-from coterie.experiment import Experiment
+from coterie.experiment import Experiment, costs
 from coterie.experiment.costs import example_operations, parameters, step_operations, work
 
 SMALL = {
@@ -57,3 +59,37 @@ def test_work_grows_with_jobs_and_with_the_seeds_that_share_a_stack(tmp_path: Pa
     assert work(dense, 6) == pytest.approx(6 * work(dense, 1))
     assert work(dense, 1, seeds=3) < 3 * work(dense, 1)
     assert work(convolutional, 1) > work(dense, 1)
+
+
+class Refuses(nn.Module):
+    """Fails on the zeros with which operations are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """No."""
+        if not x.any():
+            raise RuntimeError("zeros")
+        return self.layer(x.flatten(1))
+
+
+def test_a_model_that_cannot_be_counted_counts_by_its_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = small(tmp_path, MLP)
+    monkeypatch.setattr(costs, "build_model", lambda *arguments, **options: Refuses())
+    assert example_operations(experiment) == 6 * (64 * 10 + 10)
+
+
+def test_counting_draws_no_random_numbers_and_leaves_a_shared_module_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).train()
+    experiment = small(tmp_path, MLP)
+    monkeypatch.setattr(costs, "build_model", lambda *arguments, **options: shared)
+    before = torch.get_rng_state()
+    example_operations(experiment)
+    assert shared.training
+    assert torch.equal(torch.get_rng_state(), before)
