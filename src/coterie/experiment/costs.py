@@ -44,7 +44,8 @@ def example_operations(experiment: Experiment) -> float:
     """
     shape, model = experiment.federation(experiment.config.seeds[0]).feature_shape, _model(experiment)
     counter = FlopCounterMode(display=False)
-    with suppress(Exception), torch.random.fork_rng(devices=[]), torch.no_grad(), counter:  # a model that fails says so where it is used, not here
+    # a model that fails says so where it is used, not here
+    with suppress(Exception), torch.random.fork_rng(devices=[]), torch.no_grad(), counter:
         model(torch.zeros(2, *shape))
     return 3.0 * max(float(counter.get_total_flops()) / 2, 2.0 * _numbers(model))
 
