@@ -89,10 +89,9 @@ def mistakes(algorithm: Any) -> list[tuple[str, str]]:
     for each in fields(algorithm):
         value, bounds = getattr(algorithm, each.name, None), bounds_of(cls, each.name)
         texts = [choice for choice in named.get(each.name, ()) if choice is not None]
-        if value is None and (each.name in set_by_variants or not _may_be_none(cls, each)):
-            right = not texts and not str(bounds) and each.name not in set_by_variants
-        elif value is None:
-            right = True
+        if value is None:
+            declared = bool(texts or str(bounds))
+            right = each.name not in set_by_variants and (not declared or _may_be_none(cls, each))
         elif texts:
             right = value in texts
         elif str(bounds) or isinstance(value, float):
