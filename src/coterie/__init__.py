@@ -1,4 +1,4 @@
-"""Coterie: personalised federated learning in which every client ends better off than alone.
+"""Coterie: personalised federated learning, so that every client ends better off than alone.
 
 The names below are loaded when they are first used, so that ``import coterie`` and ``coterie --help`` stay
 quick.

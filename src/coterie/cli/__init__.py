@@ -31,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Personalised federated learning in which every client ends better off than alone.\n\n"
+        "Personalised federated learning, so that every client ends better off than alone.\n\n"
         "[bold]coterie run[/] trains the quickstart: rotated digits, four methods, three seeds, "
         "one to two minutes. "
         "[bold]coterie presets[/] lists the experiments of the papers."
@@ -43,7 +43,7 @@ app = typer.Typer(
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
-    """Personalised federated learning in which every client ends better off than alone."""
+    """Personalised federated learning, so that every client ends better off than alone."""
     if version:
         import coterie
 
