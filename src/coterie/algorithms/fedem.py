@@ -29,7 +29,7 @@ class FedEM(Algorithm):
     cites: ClassVar[str] = "marfoq2021federated"
     evaluated: ClassVar[str] = "mixture of the averaged components with the client's weights"
     deviations: ClassVar[tuple[str, ...]] = (
-        "Optimisers start afresh each round, as in all methods here; in the authors' code they live for the whole run.",
+        "Optimisers start afresh each round; optimizer_state: persistent keeps them, as the authors' code does.",
         "The components are averaged over the clients that answer; the authors' code averages over all, of whom the "
         "absent ones hold the last components, which is damped.",
         "All components of a client see the same batches.",

@@ -201,14 +201,14 @@ class FedeRiCo(Algorithm):
     def local_update(self, site: Site, phi: Models, index: Tensor) -> Mapping[str, Any]:
         """l_ib and w_i from the models of B_i; back to each owner what its model shall change, with the weight w_ib."""
         w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)), index)
-        changes = [self.change(site, phi.candidate(b)) for b in range(index.shape[1])]
+        changes = [self.change(site, phi.candidate(b), own=b == 0) for b in range(index.shape[1])]
         return {"change": to_peers(stack_candidates(changes), index), "used": w.gather(1, index), "w": w}
 
-    def change(self, site: Site, model: Models) -> Models:
+    def change(self, site: Site, model: Models, own: bool) -> Models:
         """What the client's data would change: phi_b - copy after E epochs (with the copy's buffers), or a gradient."""
         if self.step == "gradient":
             return site.gradient(model, "train")
-        trained = site.fit(model).models
+        trained = site.fit(model, fresh=not own).models
         return (model - trained).with_buffers(trained, torch.ones(site.k, dtype=torch.bool))
 
     def central_update(self, site: Site, phi: Models) -> Mapping[str, Any]:

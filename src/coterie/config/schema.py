@@ -151,6 +151,7 @@ class TrainingConfig(Section):
     schedule: Annotated[ScheduleConfig, BeforeValidator(_rule)] = ScheduleConfig()
     clip: Annotated[float, Field(gt=0)] | None = None
     drop_last: bool = False
+    optimizer_state: Literal["fresh", "persistent"] = "fresh"
 
     def merged(self, other: TrainingConfig | None) -> TrainingConfig:
         """These settings, changed where ``other`` states something else."""

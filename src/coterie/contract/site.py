@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,8 +18,11 @@ from coterie.models import Models, Stack
 from coterie.training import (
     BatchPlan,
     Fitted,
+    Keep,
+    Memory,
     Objective,
     ProxPlace,
+    Recall,
     Step,
     TrainingSettings,
     batch_gradient,
@@ -59,7 +63,7 @@ class Site:
         theta: ``(k,)`` each client's own model, the common theta^0 at first.
     """
 
-    _own = frozenset({"clients", "names", "round", "train", "validation", "context", "_store"})
+    _own = frozenset({"clients", "names", "round", "train", "validation", "context", "_store", "_trainings"})
 
     def __init__(
         self,
@@ -75,6 +79,7 @@ class Site:
         self.clients, self.names, self.round = clients, tuple(names), round
         self.train, self.validation = train, validation
         self.context, self._store = context, store
+        self._trainings: Counter[str] = Counter()
 
     # --- who and what --------------------------------------------------------------------------------------------
     @property
@@ -242,6 +247,7 @@ class Site:
         only: str = "all",
         lr: float | None = None,
         momentum: Models | None = None,
+        fresh: bool = False,
         weights: Tensor | None = None,
     ) -> Fitted:
         """Train copies of ``models: (k,)`` on the training data; returns the models and the steps taken.
@@ -252,7 +258,9 @@ class Site:
 
         ``strength: (k,)`` or one number adds ``strength * (theta - anchor)`` to the gradient, or after momentum, or
         after the optimiser's step. Two fits with the same ``batches`` name in a round see the same batches. SGD's
-        momentum starts at zero, or at ``momentum: (k,)``, which holds it again afterwards.
+        momentum starts at zero, or at ``momentum: (k,)``, which holds it again afterwards. Under
+        ``optimizer_state: persistent`` the optimiser goes on where the same training of an earlier round ended, unless
+        it shall be ``fresh``: a model that is not the client's own is no continuation of anything.
 
         Raises ``CoterieError`` where learning rate times strength exceeds 1, which makes the pull overshoot.
         """
@@ -262,11 +270,16 @@ class Site:
         if anchor is not None:
             pull = torch.as_tensor(strength, dtype=torch.float64, device=models.device).expand(self.k)
             self._check_pull(pull, rate)
-        return fit(
+        recall, keep = self._memories(batches, momentum, fresh)
+        memory = recall("", models[only])
+        fitted = fit(
             self.context.stack, models, self.train, self._plan(batches, epochs, steps), training, rate,
             self.context.objective, dropout_keys=self._dropout_keys(batches), anchor=anchor, strength=pull,
-            prox_place=prox_place, only=only, momentum=momentum, example_weights=weights,
+            prox_place=prox_place, only=only, memory=memory, example_weights=weights,
         )  # fmt: skip
+        if memory is not None:
+            keep("", memory)
+        return fitted
 
     def by_epoch(
         self, models: Models, epochs: int, *, batches: str = "train", momentum: Models | None = None, **options: Any
@@ -292,10 +305,35 @@ class Site:
 
         ``for step in site.steps(): theta = step.update(theta, site.gradient(theta, step) + drift[step.rows])``
 
-        SGD's momentum starts at zero, or at ``momentum: (k,)``, which holds it again when the loop has ended.
+        SGD's momentum starts at zero, or at ``momentum: (k,)``, which holds it again when the loop has ended. Under
+        ``optimizer_state: persistent`` optimisers go on as in `fit`.
         """
-        plan = self._plan(batches, epochs, steps)
-        return own_steps(self.train, plan, self.context.training, self.lr, self._dropout_keys(batches), momentum)
+        plan, keys = self._plan(batches, epochs, steps), self._dropout_keys(batches)
+        return own_steps(self.train, plan, self.context.training, self.lr, keys, *self._memories(batches, momentum))
+
+    def _memories(self, batches: str, momentum: Models | None, fresh: bool = False) -> tuple[Recall, Keep]:
+        """What the optimisers of one training remember of an earlier one, by the names of what they train.
+
+        A training is the same as that of another round if it is as manieth on batches of its kind.
+        """
+        training, kind = self.context.training, batches.split()[0]
+        self._trainings[kind] += 1
+        number = self._trainings[kind]
+
+        def recall(name: str, models: Models) -> Memory | None:
+            if momentum is not None:
+                return None if name else Memory.of(momentum)
+            if fresh or training.optimizer_state == "fresh" or not training.running_means:
+                return None
+            blank = Memory.blank(training, models)
+            found = self._store.get(f"optimiser {kind} {number} {name}", {**blank.state, "steps": blank.steps})
+            return Memory({mean: found[mean].clone() for mean in blank.state}, found["steps"])
+
+        def keep(name: str, memory: Memory) -> None:
+            if momentum is None:
+                self._store.set(f"optimiser {kind} {number} {name}", owned({**memory.state, "steps": memory.steps}))
+
+        return recall, keep
 
     def _plan(self, batches: str, epochs: int | None, steps: int | None) -> BatchPlan:
         training = self.context.training

@@ -13,8 +13,11 @@ from coterie.models import Models
 class Store(Protocol):
     """Where the attributes of a side live; an engine gives one."""
 
-    def get(self, name: str) -> Any:
-        """The value of an attribute; raises ``KeyError`` where it was never set."""
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute; raises ``KeyError`` where it was never set.
+
+        With a ``default``, whose rows are those of a site's clients, clients that have no value get theirs.
+        """
 
     def set(self, name: str, value: Any) -> None:
         """Keep a value."""

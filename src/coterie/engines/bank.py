@@ -144,9 +144,15 @@ class SiteBank:
         """A number for one call of a client method."""
         return next(self._calls)
 
-    def get(self, name: str, clients: Tensor, call: int) -> Any:
-        """The value of an attribute for ``clients: (k,)`` in a call, staged rows first."""
+    def get(self, name: str, clients: Tensor, call: int, default: Any = None) -> Any:
+        """The value of an attribute for ``clients: (k,)`` in a call, staged rows first.
+
+        Clients without one get their rows of ``default``, where it is given; else ``KeyError``.
+        """
         with self._lock:
+            if default is not None:
+                blank = dict(_leaves(default, name))
+                return _rebuild(_shape(default, name), lambda leaf: self._given(leaf, clients, call, blank[leaf]))
             if name in self.shapes:
                 return _rebuild(self.shapes[name], lambda leaf: self._given(leaf, clients, call))
             return self._given(name, clients, call)
@@ -173,9 +179,9 @@ class SiteBank:
                 "and declare a gradient or a momentum by theta.without_buffers().zeros()"
             )
 
-    def _given(self, leaf: str, clients: Tensor, call: int) -> Rows:
+    def _given(self, leaf: str, clients: Tensor, call: int, default: Models | Tensor | None = None) -> Rows:
         """Rows that no later write changes: copies, except of models that nobody has staged before this call."""
-        rows = self._read(leaf, clients)
+        rows = self._read(leaf, clients) if default is None else self._read_or(default, leaf, clients)
         if not isinstance(rows, Models):
             return list(rows) if isinstance(rows, list) else rows.clone()
         rows.owned = True
@@ -199,6 +205,21 @@ class SiteBank:
         if leaf not in self.columns:
             raise KeyError(leaf)
         return self.columns[leaf].read(clients)
+
+    def _read_or(self, default: Models | Tensor, leaf: str, clients: Tensor) -> Rows:
+        """The rows of ``clients``, of the ``default: (k,)`` for those that have none of their own."""
+        has, stage = torch.zeros(len(clients), dtype=torch.bool), self._stages.get(leaf)
+        if leaf in self.columns:
+            has |= self.columns[leaf].own[clients]
+        if stage is not None:
+            slots = stage.slots(clients)
+            has |= (slots >= 0) & stage.written[slots.clamp(min=0)]
+        if bool(has.all()):
+            return self._read(leaf, clients)
+        rows = default.clone()
+        if bool(has.any()):
+            put(rows, has.nonzero().flatten(), self._read(leaf, clients[has]))
+        return rows
 
     def _joined(self, fresh: Rows, staged: Tensor, leaf: str, clients: Tensor) -> Rows:
         rows = _storage(fresh, len(clients))

@@ -67,14 +67,14 @@ class JointStore:
         self._stores, self._rows = stores, rows
         self._changed: dict[str, Any] = {}
 
-    def get(self, name: str) -> Any:
-        """The value of an attribute; raises ``KeyError`` where no run has it."""
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute, or ``default`` where clients have none; else ``KeyError`` where no run has it."""
         if name in self._changed:
             return joined([self._changed[name]])
         found = []
-        for store in self._stores:
+        for store, rows in zip(self._stores, self._rows, strict=True):
             with suppress(KeyError):
-                found.append(store.get(name))
+                found.append(store.get(name, None if default is None else part_of(default, rows)))
         if not found:
             raise KeyError(name)
         if len(found) < len(self._stores):

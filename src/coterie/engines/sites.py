@@ -103,9 +103,9 @@ class SiteStore:
     def __init__(self, bank: SiteBank, rows: Tensor, asked: Tensor) -> None:
         self.bank, self.rows, self.asked, self.call = bank, rows, asked, bank.new_call()
 
-    def get(self, name: str) -> Any:
-        """The value of an attribute."""
-        return self.bank.get(name, self.rows, self.call)
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute; the rows of ``default`` for clients that have none."""
+        return self.bank.get(name, self.rows, self.call, default)
 
     def set(self, name: str, value: Any) -> None:
         """Stage a value."""

@@ -79,8 +79,8 @@ class _Shadow:
         self.sites, self.rows, self.call = sites, sites.rows_of(clients), call
         self.values: dict[str, Any] = {}
 
-    def get(self, name: str) -> Any:
-        return self.values[name] if name in self.values else self.sites.bank.get(name, self.rows, self.call)
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.values[name] if name in self.values else self.sites.bank.get(name, self.rows, self.call, default)
 
     def set(self, name: str, value: Any) -> None:
         self.values[name] = value

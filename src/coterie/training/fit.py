@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,8 +16,14 @@ from coterie.training.batches import BatchPlan
 from coterie.training.fused import FusedStep, Gradients
 from coterie.training.in_turn import fit_in_turn, gradient_in_turn
 from coterie.training.losses import OF_ANY_ROWS, Objective, slope_of
-from coterie.training.optimiser import Optimiser, Pull
+from coterie.training.optimiser import Memory, Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
+
+Recall = Callable[[str, Models], Memory | None]
+"""By the name of what is trained and its models ``(k,)``: what their optimiser remembers."""
+
+Keep = Callable[[str, Memory], None]
+"""Takes what the optimiser of that name is to remember."""
 
 
 class Fitted(NamedTuple):
@@ -80,13 +86,13 @@ def fit(
     strength: Tensor | None = None,
     prox_place: ProxPlace = "gradient",
     only: str = "all",
-    momentum: Models | None = None,
+    memory: Memory | None = None,
     example_weights: Tensor | None = None,
 ) -> Fitted:
     """Train rows ``models: (k,)`` on ``data`` of k clients by the batches of ``plan``; the input stays.
 
     ``strength: (k,)`` times ``theta - anchor`` is added to the gradient where an ``anchor: (k,)`` is given.
-    SGD's momentum begins as ``momentum: (k,)`` where it is given, which holds it again afterwards.
+    The optimiser goes on from ``memory`` where it is given, which is up to date afterwards.
     ``example_weights``, flat over the clients' examples, multiply the loss of each example in the mean of its batch,
     and so do the weights of ``data``.
     """
@@ -99,15 +105,17 @@ def fit(
         ordered = anchor if sorted_rows else anchor[order]
         pull = Pull(ordered.tensors, strength[order.to(strength.device)], prox_place)
     optimiser = Optimiser(settings, lr, pull)
-    _begin_with(optimiser, momentum, order)
+    if memory is not None:
+        optimiser.begin(memory, order)
     names = models.layout.part(only)
     row_keys = dropout_keys[order.to(dropout_keys.device)]
     if stack.executor == "loop":
         fit_in_turn(stack, working, data, plan, optimiser, names, objective, row_keys, example_weights)
     else:
         _fit_together(stack, working, data, plan, optimiser, names, objective, row_keys, example_weights)
-    _give_back(optimiser, momentum, order)
     steps = torch.from_numpy(plan.steps).to(models.device)
+    if memory is not None:
+        optimiser.remember(memory, order, steps)
     if sorted_rows:
         return Fitted(working, steps)
     return Fitted(working[order.argsort()], steps)
@@ -163,11 +171,10 @@ class Step:
     weights: Tensor
     sizes: Tensor
     keys: Tensor
-    optimiser: Optimiser
+    optimisers: Optimisers
     own_weights: Tensor | None = None  # of the examples, (a, B); they are in ``weights`` already
     trained: list[Models] = field(default_factory=list)  # what the steps of this loop have returned so far
     buffers: dict[str, Tensor] = field(default_factory=dict)  # batch statistics after the last gradient
-    others: dict[str, Optimiser] = field(default_factory=dict)  # further optimisers, by the name of what they train
 
     def weighed(self, shares: Tensor) -> Tensor:
         """``shares: (a, B)`` times the weights of the examples themselves; unchanged where they have none."""
@@ -189,15 +196,11 @@ class Step:
         for name in self.buffers.keys() & own.tensors.keys():
             own.tensors[name].copy_(self.buffers[name])
         gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters()}
-        self._optimiser(optimiser).update(own.tensors, gradients)
+        trained = Models(gradient.layout, {name: theta.tensors[name] for name in gradients})
+        self.optimisers.of(optimiser, trained).update(own.tensors, gradients)
         if not isinstance(self.rows, slice):
             theta[self.rows] = own
         return theta
-
-    def _optimiser(self, name: str) -> Optimiser:
-        if not name:
-            return self.optimiser
-        return self.others.setdefault(name, Optimiser(self.optimiser.settings, self.optimiser.lr))
 
     def shift(self, theta: Models, change: Models) -> Models:
         """``theta: (k,)`` plus ``change: (a,)`` in the active rows, without any optimiser; the argument stays."""
@@ -207,22 +210,50 @@ class Step:
         return moved
 
 
+@dataclass
+class Optimisers:
+    """The optimisers of one loop, by the name of what they train, each with what it remembers."""
+
+    settings: TrainingSettings
+    lr: float
+    order: Tensor
+    recall: Recall
+    found: dict[str, tuple[Optimiser, Memory | None]] = field(default_factory=dict)
+
+    def of(self, name: str, models: Models) -> Optimiser:
+        """The optimiser of ``models: (k,)``, what is trained of them; a new one at the loop's first step."""
+        if name not in self.found:
+            optimiser, memory = Optimiser(self.settings, self.lr), self.recall(name, models)
+            if memory is not None:
+                optimiser.begin(memory, self.order)
+            self.found[name] = optimiser, memory
+        return self.found[name][0]
+
+    def remembered(self, steps: Tensor) -> Iterator[tuple[str, Memory]]:
+        """What each is to remember after ``steps: (k,)``."""
+        for name, (optimiser, memory) in self.found.items():
+            if memory is not None:
+                optimiser.remember(memory, self.order, steps)
+                yield name, memory
+
+
 def own_steps(
     data: ClientData,
     plan: BatchPlan,
     settings: TrainingSettings,
     lr: float,
     dropout_keys: Tensor,
-    momentum: Models | None = None,
+    recall: Recall = lambda name, models: None,
+    keep: Keep = lambda name, memory: None,
 ) -> Iterator[Step]:
     """The loop that ``fit`` is made of, for methods with their own step.
 
-    SGD's momentum begins as ``momentum: (k,)`` where it is given, which holds it again when the loop has ended.
+    The optimiser of each name goes on from what ``recall`` finds of it; when the loop has ended, ``keep`` gets what it
+    is to remember.
     """
     order = torch.from_numpy(plan.order)
     identity = bool((order == torch.arange(len(order))).all())
-    optimiser, trained, others = Optimiser(settings, lr), list[Models](), dict[str, Optimiser]()
-    _begin_with(optimiser, momentum, order)
+    optimisers, trained = Optimisers(settings, lr, order, recall), list[Models]()
     for batch in plan:
         everyone = identity and batch.active == len(order)
         rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
@@ -230,21 +261,6 @@ def own_steps(
         keys = step_keys(dropout_keys[rows], batch.step)
         own = None if data.weights is None else data.weights[batch.positions]
         weights = data.weighed(batch.positions, batch.weights)
-        yield Step(
-            batch.step, rows, inputs, targets, weights, batch.sizes, keys, optimiser, own, trained, others=others
-        )
-    _give_back(optimiser, momentum, order)
-
-
-def _begin_with(optimiser: Optimiser, momentum: Models | None, order: Tensor) -> None:
-    """Let SGD's momentum begin as ``momentum: (k,)``, whose rows the training takes in ``order``."""
-    if momentum is not None:
-        optimiser.state["momentum"] = {name: tensor[order] for name, tensor in momentum.parameters()}
-
-
-def _give_back(optimiser: Optimiser, momentum: Models | None, order: Tensor) -> None:
-    """Write SGD's momentum back into ``momentum: (k,)``."""
-    if momentum is not None:
-        momentum.materialise()
-        for name, tensor in momentum.parameters():
-            tensor[order] = optimiser.state["momentum"][name]
+        yield Step(batch.step, rows, inputs, targets, weights, batch.sizes, keys, optimisers, own, trained)
+    for name, memory in optimisers.remembered(torch.from_numpy(plan.steps).to(data.offsets.device)):
+        keep(name, memory)

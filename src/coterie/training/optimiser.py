@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from coterie.models import Models
 from coterie.training.settings import ProxPlace, TrainingSettings
 
 Tensors = Mapping[str, Tensor]
@@ -31,14 +32,57 @@ class Pull:
 
 
 @dataclass
+class Memory:
+    """What the optimisers of k clients keep between two trainings; a training brings it up to date.
+
+    Attributes:
+        state: ``(k,)`` models of what was trained: SGD's ``momentum``, or Adam's ``mean`` and ``square``.
+        steps: ``(k,)`` steps taken so far, int64.
+    """
+
+    state: dict[str, Models]
+    steps: Tensor
+
+    @classmethod
+    def blank(cls, settings: TrainingSettings, like: Models) -> Memory:
+        """That of optimisers which have not stepped yet, for models shaped ``like: (k,)``."""
+        like = like.without_buffers()
+        steps = torch.zeros(len(like), dtype=torch.int64, device=like.device)
+        return cls({kind: like.zeros() for kind in settings.running_means}, steps)
+
+    @classmethod
+    def of(cls, momentum: Models) -> Memory:
+        """SGD's ``momentum: (k,)`` alone, which is changed in place."""
+        return cls({"momentum": momentum}, torch.zeros(len(momentum), dtype=torch.int64, device=momentum.device))
+
+
+@dataclass
 class Optimiser:
-    """The state of one local training; rows ``0 .. a - 1`` are active in a step."""
+    """The state of one local training; rows ``0 .. a - 1`` are active in a step.
+
+    ``before: (k,)`` are the steps of earlier trainings that the state is of, where there were any.
+    """
 
     settings: TrainingSettings
     lr: float
     pull: Pull | None = None
     steps: int = 0
     state: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    before: Tensor | None = None
+
+    def begin(self, memory: Memory, order: Tensor) -> None:
+        """Go on from what is remembered of k clients, whose rows are trained in ``order: (k,)``."""
+        for kind, models in memory.state.items():
+            self.state[kind] = {name: tensor[order] for name, tensor in models.parameters()}
+        self.before = memory.steps[order.to(memory.steps.device)]
+
+    def remember(self, memory: Memory, order: Tensor, steps: Tensor) -> None:
+        """Bring ``memory`` up to date after ``steps: (k,)``, in the clients' own order."""
+        for kind, models in memory.state.items():
+            models.materialise()
+            for name, tensor in models.parameters():
+                tensor[order] = self.state[kind][name]
+        memory.steps += steps
 
     def alone(self, row: int) -> Optimiser:
         """The optimiser of one row: its own pull, and its own part of the state there is so far."""
@@ -47,7 +91,8 @@ class Optimiser:
             anchor = {name: tensor[row : row + 1] for name, tensor in pull.anchor.items()}
             pull = Pull(anchor, pull.strength[row : row + 1], pull.place)
         state = {kind: {name: t[row : row + 1] for name, t in held.items()} for kind, held in self.state.items()}
-        return Optimiser(self.settings, self.lr, pull, state=state)
+        before = None if self.before is None else self.before[row : row + 1]
+        return Optimiser(self.settings, self.lr, pull, state=state, before=before)
 
     @torch.no_grad()
     def update(self, theta: Tensors, gradients: Tensors) -> None:
@@ -102,9 +147,14 @@ class Optimiser:
         square = self.buffer("square", name, gradient)
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        correction = (1 - second**self.steps) ** 0.5
-        denominator = (square.sqrt() / correction).add_(1e-8)
-        return torch.div(mean, denominator).mul_(1 / (1 - first**self.steps))
+        steps = self.steps if self.before is None else (self.before[: len(gradient)] + self.steps).double()
+        denominator = (square.sqrt() / _factor((1 - second**steps) ** 0.5, square)).add_(1e-8)
+        return torch.div(mean, denominator).mul_(_factor(1 / (1 - first**steps), mean))
+
+
+def _factor(value: float | Tensor, rows: Tensor) -> float | Tensor:
+    """A number, or one for each of the ``rows: (a, *shape)``, to multiply them with."""
+    return value.to(rows).view(-1, *[1] * (rows.ndim - 1)) if isinstance(value, Tensor) else value
 
 
 def clip_rows(gradients: Sequence[Tensor], limit: float) -> None:

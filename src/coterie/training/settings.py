@@ -37,7 +37,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Local training: epochs of mini-batches with an optimiser that starts afresh each round."""
+    """Local training: epochs of mini-batches with an optimiser.
+
+    Its state starts afresh each round, or goes on where the client's last training ended (``persistent``).
+    """
 
     epochs: int = 5
     batch_size: int = 64
@@ -49,7 +52,15 @@ class TrainingSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     clip: float | None = None
     drop_last: bool = False
+    optimizer_state: Literal["fresh", "persistent"] = "fresh"
     schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def running_means(self) -> tuple[str, ...]:
+        """What the optimiser keeps of each parameter: SGD's momentum, or Adam's mean and square of gradients."""
+        if self.optimizer == "adam":
+            return ("mean", "square")
+        return ("momentum",) if self.momentum else ()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainingSettings:
