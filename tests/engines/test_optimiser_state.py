@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 
-from coterie.contract import make_algorithm
+from coterie.algorithms.local import Local
+from coterie.contract import Server, Site, make_algorithm
 from coterie.engines import Member, Participation, Settings, Shared, Simulation, TrainingSettings
+from coterie.errors import CoterieError
 from coterie.testing.recording import RowCheck
-from toys import BATCHES, FULL_BATCH, HALF, KINDS, MLP, classified, personal, run, same, saved, simulation, state
+from coterie.training import Memory
+from coterie.training.optimiser import Optimiser
+from toys import (
+    BATCHES,
+    FULL_BATCH,
+    HALF,
+    KINDS,
+    LOCATION,
+    MLP,
+    classified,
+    located,
+    models_like,
+    personal,
+    run,
+    same,
+    saved,
+    simulation,
+    state,
+)  # fmt: skip
 
 ADAM = replace(FULL_BATCH, optimizer="adam", lr=0.03)
 KEPT = {
@@ -83,14 +104,14 @@ def test_pgfed_keeps_its_momentum_either_way() -> None:
 def test_copies_of_the_models_of_others_are_trained_anew() -> None:
     sim = played("federico", persistent(ADAM), options={"neighbours": 2})
     kept = {leaf for leaf in sim.bank.columns if leaf.startswith("optimiser")}
-    assert kept == {f"optimiser train 1 /{what}" for what in ("mean", "square", "steps")}
-    close(state(sim, "optimiser train 1 ")["steps"], torch.tensor([3, 3, 3, 3]))
+    assert kept == {f"optimiser/{what}" for what in ("mean", "square", "steps")}
+    close(state(sim, "optimiser")["steps"], torch.tensor([3, 3, 3, 3]))
 
 
 def test_fine_tuning_at_an_evaluation_leaves_nothing_behind() -> None:
     sims = [played("fedavg-ft", persistent(ADAM), evaluate_every=every) for every in (1, 3)]
     close(personal(sims[0]), personal(sims[1]))
-    assert not [leaf for leaf in sims[0].bank.columns if "fine-tuning" in leaf]
+    close(state(sims[0], "optimiser")["steps"], torch.tensor([3, 3, 3, 3]))
 
 
 @pytest.mark.parametrize("name", sorted({*KINDS} - {"scaffold"}))  # which takes plain SGD only
@@ -151,3 +172,90 @@ def test_seeds_in_one_stack_are_as_if_alone(name: str) -> None:
         alone = sim(seed)
         run(alone)
         close(personal(each), personal(alone))
+
+
+@pytest.mark.parametrize("kept", ["adam", "momentum"])
+def test_rows_with_other_numbers_of_steps_are_each_as_in_torch(kept: str) -> None:
+    """Two trainings in which clients take 1, 4 and 2 steps, then 3, 1 and 0, beside one optimiser each that lives on."""
+    settings, generator = KEPT[kept], torch.Generator().manual_seed(0)
+    sim = simulation(located([[0.0, 0.0]] * 3), "local", LOCATION)
+    theta = torch.randn(3, 2, generator=generator, dtype=torch.float64)
+    (name,) = sim.stack.layout.parameters
+    memory = Memory.blank(settings, models_like(sim, theta))
+    plain = [torch.nn.Parameter(row.clone()) for row in theta]
+    given: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    torchs = [
+        torch.optim.Adam([row], **given)
+        if kept == "adam"
+        else torch.optim.SGD([row], momentum=settings.momentum, **given)
+        for row in plain
+    ]
+    for counts in ([1, 4, 2], [3, 1, 0]):
+        order = torch.tensor(counts).argsort(descending=True)
+        optimiser, rows = Optimiser(settings, settings.lr), theta[order]
+        optimiser.begin(memory, order)
+        for step in range(max(counts)):
+            gradients = torch.randn(sum(count > step for count in counts), 2, generator=generator, dtype=torch.float64)
+            for client, gradient in zip(order.tolist(), gradients, strict=False):
+                plain[client].grad = gradient.clone()
+                torchs[client].step()
+            optimiser.update({name: rows}, {name: gradients})
+        optimiser.remember(memory, order)
+        theta[order] = rows
+    close(theta, torch.stack([row.detach() for row in plain]))
+    if kept == "adam":
+        assert memory.steps is not None
+        close(memory.steps, torch.tensor([4, 5, 2]))
+
+
+@dataclass(frozen=True)
+class Fails(Local):
+    """LOCAL, whose first client fails in round 2."""
+
+    def local_update(self, site: Site) -> Mapping[str, Any]:
+        answer = super().local_update(site)
+        if site.round == 2:
+            site.theta = site.theta * torch.where(site.clients == 0, torch.nan, 1.0)
+        return answer
+
+
+def test_a_client_that_fails_keeps_what_it_had() -> None:
+    sim = simulation(FEDERATION, Fails(), training=persistent(ADAM), rounds=3)
+    run(sim)
+    close(state(sim, "optimiser")["steps"], torch.tensor([2, 3, 3, 3]))
+    close(personal(sim)[0], personal(played("local", persistent(ADAM), rounds=2))[0])
+    close(personal(sim)[1:], personal(played("local", persistent(ADAM), rounds=3))[1:])
+
+
+@dataclass(frozen=True)
+class Twice(Local):
+    """Trains two models and does not tell their optimisers apart."""
+
+    def local_update(self, site: Site) -> Mapping[str, Any]:
+        site.theta = site.fit(site.theta, only="head").models
+        site.theta = site.fit(site.theta, only="body").models
+        return {}
+
+
+@dataclass(frozen=True)
+class TwoAsks(Local):
+    """The same in two calls."""
+
+    def round(self, server: Server, cohort: torch.Tensor) -> None:
+        server.ask(self.head, cohort)
+        server.ask(self.body, cohort)
+
+    def head(self, site: Site) -> Mapping[str, Any]:
+        site.theta = site.fit(site.theta, only="head").models
+        return {}
+
+    def body(self, site: Site) -> Mapping[str, Any]:
+        site.theta = site.fit(site.theta, only="body").models
+        return {}
+
+
+@pytest.mark.parametrize("method", [Twice, TwoAsks])
+def test_two_trainings_cannot_share_one(method: type[Local]) -> None:
+    run(simulation(FEDERATION, method(), training=ADAM))
+    with pytest.raises(CoterieError, match="share one optimiser; tell them apart by fit"):
+        run(simulation(FEDERATION, method(), training=persistent(ADAM)))

@@ -49,7 +49,8 @@ class Ditto(GlobalModel):
 
     def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """(a) w_k <- SGD from w^t, uploaded; (b) the own model theta_k with the pull lambda (theta_k - w^t)."""
-        site.theta = site.fit(site.theta, anchor=w, strength=self.lambda_, epochs=self.personal_epochs).models
+        pull: dict[str, Any] = {"anchor": w, "strength": self.lambda_, "epochs": self.personal_epochs}
+        site.theta = site.fit(site.theta, **pull, optimiser="personal").models
         return {"w": site.fit(w).models}
 
     def offer(self, server: Any, clients: Any) -> Mapping[str, Any]:

@@ -43,7 +43,9 @@ class FineTuned(GlobalModel):
         """theta_k <- finetune(w, k)."""
         if self.epochs_ft == 0:
             return Predictor(offer["w"])
-        tuned = site.fit(offer["w"], epochs=self.epochs_ft, batches="fine-tuning", only=self.part, lr=self.lr_ft)
+        tuned = site.fit(
+            offer["w"], epochs=self.epochs_ft, batches="fine-tuning", only=self.part, lr=self.lr_ft, optimiser=None
+        )
         return Predictor(tuned.models)
 
 

@@ -80,7 +80,7 @@ class FedDWA(Algorithm):
         before = site.theta.clone() if self.guidance == "last_model" else w
         site.theta = site.fit(w).models
         if self.guidance == "epoch":
-            ahead = site.fit(site.theta, epochs=self.guidance_epochs, batches="guidance").models
+            ahead = site.fit(site.theta, epochs=self.guidance_epochs, batches="guidance", optimiser=None).models
         elif self.guidance == "full_gradient":
             ahead = site.theta - site.gradient(site.theta, "train") * site.lr
         else:

@@ -77,7 +77,9 @@ class FedEM(Algorithm):
         """E-step, then E epochs for each component with its responsibilities."""
         w = w.as_candidates()
         q = self.expect(site, w)
-        trained = [site.fit(w.candidate(m), weights=q[:, m]).models for m in range(self.components)]
+        trained = [
+            site.fit(w.candidate(m), weights=q[:, m], optimiser=f"component {m}").models for m in range(self.components)
+        ]
         return {"w": stack_candidates(trained)}
 
     def update_and_tell(self, site: Site, w: Models) -> Mapping[str, Any]:

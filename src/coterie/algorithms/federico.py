@@ -208,7 +208,7 @@ class FedeRiCo(Algorithm):
         """What the client's data would change: phi_b - copy after E epochs (with the copy's buffers), or a gradient."""
         if self.step == "gradient":
             return site.gradient(model, "train")
-        trained = site.fit(model, fresh=not own).models
+        trained = site.fit(model, optimiser="" if own else None).models
         return (model - trained).with_buffers(trained, torch.ones(site.k, dtype=torch.bool))
 
     def central_update(self, site: Site, phi: Models) -> Mapping[str, Any]:

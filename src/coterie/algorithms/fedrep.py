@@ -28,7 +28,7 @@ class FedRep(PrivateHead):
         "others; libraries that count the body's epochs only are met by setting head_epochs and body_epochs.",
         "The head is trained for at least one epoch where head_epochs is unset; the authors' code would train none "
         "with one local epoch.",
-        "Each of the two trainings begins with a fresh optimiser, and both go through the same mini-batches.",
+        "Each of the two trainings has an optimiser of its own, and both go through the same mini-batches.",
         "All clients need not take part in the last round, as they do in the authors' code; evaluation joins the "
         "latest body to the client's own head.",
     )
@@ -60,6 +60,6 @@ class FedRep(PrivateHead):
         """(a) h_k on the received phi, which stays; (b) phi under the new h_k, which stays."""
         body_epochs = site.epochs if self.body_epochs is None else self.body_epochs
         head_epochs = max(1, site.epochs - body_epochs) if self.head_epochs is None else self.head_epochs
-        theta = site.fit(self.joined(site, phi), only=self.private, epochs=head_epochs).models
-        site.theta = site.fit(theta, only=self.shared, epochs=body_epochs).models
+        theta = site.fit(self.joined(site, phi), only=self.private, epochs=head_epochs, optimiser="head").models
+        site.theta = site.fit(theta, only=self.shared, epochs=body_epochs, optimiser="body").models
         return {"phi": site.theta[self.shared]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -18,11 +17,12 @@ from coterie.models import Models, Stack
 from coterie.training import (
     BatchPlan,
     Fitted,
-    Keep,
+    Given,
+    Memories,
     Memory,
+    Nothing,
     Objective,
     ProxPlace,
-    Recall,
     Step,
     TrainingSettings,
     batch_gradient,
@@ -52,6 +52,36 @@ class LocalContext:
     roster: int = 1
 
 
+@dataclass(frozen=True)
+class _OptimiserStates:
+    """What the clients' own optimisers keep, as attributes of the clients: ``optimiser``, ``optimiser private``."""
+
+    store: Store
+    training: TrainingSettings
+    optimiser: str
+    used: set[str]
+
+    def recall(self, name: str, models: Models) -> Memory | None:
+        blank, attribute = Memory.blank(self.training, models), self._attribute(name)
+        try:
+            if attribute in self.used:
+                raise CoterieError(f"{attribute} has trained already in this call")
+            self.used.add(attribute)
+            found = self.store.get(attribute, {**blank.state, "steps": blank.steps})
+        except CoterieError as error:
+            raise CoterieError(
+                "under training.optimizer_state persistent two trainings of a round share one optimiser; tell them "
+                f"apart by fit(..., optimiser=NAME), or None for a fresh one ({error})"
+            ) from error
+        return Memory({kind: found[kind] for kind in blank.state}, found["steps"])
+
+    def keep(self, name: str, memory: Memory) -> None:
+        self.store.set(self._attribute(name), owned({**memory.state, "steps": memory.steps}))
+
+    def _attribute(self, name: str) -> str:
+        return " ".join(part for part in ("optimiser", self.optimiser, name) if part)
+
+
 class Site:
     """k clients with their private data and their own persistent state.
 
@@ -63,7 +93,7 @@ class Site:
         theta: ``(k,)`` each client's own model, the common theta^0 at first.
     """
 
-    _own = frozenset({"clients", "names", "round", "train", "validation", "context", "_store", "_trainings"})
+    _own = frozenset({"clients", "names", "round", "train", "validation", "context", "_store", "_optimisers"})
 
     def __init__(
         self,
@@ -79,7 +109,7 @@ class Site:
         self.clients, self.names, self.round = clients, tuple(names), round
         self.train, self.validation = train, validation
         self.context, self._store = context, store
-        self._trainings: Counter[str] = Counter()
+        self._optimisers: set[str] = set()  # those that this call has used
 
     # --- who and what --------------------------------------------------------------------------------------------
     @property
@@ -247,7 +277,7 @@ class Site:
         only: str = "all",
         lr: float | None = None,
         momentum: Models | None = None,
-        fresh: bool = False,
+        optimiser: str | None = "",
         weights: Tensor | None = None,
     ) -> Fitted:
         """Train copies of ``models: (k,)`` on the training data; returns the models and the steps taken.
@@ -259,8 +289,8 @@ class Site:
         ``strength: (k,)`` or one number adds ``strength * (theta - anchor)`` to the gradient, or after momentum, or
         after the optimiser's step. Two fits with the same ``batches`` name in a round see the same batches. SGD's
         momentum starts at zero, or at ``momentum: (k,)``, which holds it again afterwards. Under
-        ``optimizer_state: persistent`` the optimiser goes on where the same training of an earlier round ended, unless
-        it shall be ``fresh``: a model that is not the client's own is no continuation of anything.
+        ``optimizer_state: persistent`` the client's ``optimiser`` of that name goes on where it ended in an earlier
+        round; a method that trains several models in a round gives each its name, or None to what is nobody's model.
 
         Raises ``CoterieError`` where learning rate times strength exceeds 1, which makes the pull overshoot.
         """
@@ -270,15 +300,15 @@ class Site:
         if anchor is not None:
             pull = torch.as_tensor(strength, dtype=torch.float64, device=models.device).expand(self.k)
             self._check_pull(pull, rate)
-        recall, keep = self._memories(batches, momentum, fresh)
-        memory = recall("", models[only])
+        memories = self._memories(optimiser, momentum)
+        memory = memories.recall("", models[only])
         fitted = fit(
             self.context.stack, models, self.train, self._plan(batches, epochs, steps), training, rate,
             self.context.objective, dropout_keys=self._dropout_keys(batches), anchor=anchor, strength=pull,
             prox_place=prox_place, only=only, memory=memory, example_weights=weights,
         )  # fmt: skip
         if memory is not None:
-            keep("", memory)
+            memories.keep("", memory)
         return fitted
 
     def by_epoch(
@@ -286,11 +316,12 @@ class Site:
     ) -> Iterator[Models]:
         """`fit` one epoch after the other: the models after each of ``epochs`` epochs; ``options`` are those of `fit`.
 
-        SGD's momentum goes on from epoch to epoch; Adam starts afresh in each.
+        SGD's momentum goes on from epoch to epoch; Adam starts afresh in each. No optimiser of the client is used.
         """
         momentum = models["all"].zeros() if momentum is None else momentum
         for epoch in range(epochs):
-            models = self.fit(models, epochs=1, batches=f"{batches} {epoch}", momentum=momentum, **options).models
+            own: dict[str, Any] = {"batches": f"{batches} {epoch}", "momentum": momentum, "optimiser": None}
+            models = self.fit(models, epochs=1, **own, **options).models
             yield models
 
     def steps(
@@ -306,34 +337,19 @@ class Site:
         ``for step in site.steps(): theta = step.update(theta, site.gradient(theta, step) + drift[step.rows])``
 
         SGD's momentum starts at zero, or at ``momentum: (k,)``, which holds it again when the loop has ended. Under
-        ``optimizer_state: persistent`` optimisers go on as in `fit`.
+        ``optimizer_state: persistent`` the client's optimisers go on, by the names that ``step.update`` gives them.
         """
         plan, keys = self._plan(batches, epochs, steps), self._dropout_keys(batches)
-        return own_steps(self.train, plan, self.context.training, self.lr, keys, *self._memories(batches, momentum))
+        return own_steps(self.train, plan, self.context.training, self.lr, keys, self._memories("", momentum))
 
-    def _memories(self, batches: str, momentum: Models | None, fresh: bool = False) -> tuple[Recall, Keep]:
-        """What the optimisers of one training remember of an earlier one, by the names of what they train.
-
-        A training is the same as that of another round if it is as manieth on batches of its kind.
-        """
-        training, kind = self.context.training, batches.split()[0]
-        self._trainings[kind] += 1
-        number = self._trainings[kind]
-
-        def recall(name: str, models: Models) -> Memory | None:
-            if momentum is not None:
-                return None if name else Memory.of(momentum)
-            if fresh or training.optimizer_state == "fresh" or not training.running_means:
-                return None
-            blank = Memory.blank(training, models)
-            found = self._store.get(f"optimiser {kind} {number} {name}", {**blank.state, "steps": blank.steps})
-            return Memory({mean: found[mean].clone() for mean in blank.state}, found["steps"])
-
-        def keep(name: str, memory: Memory) -> None:
-            if momentum is None:
-                self._store.set(f"optimiser {kind} {number} {name}", owned({**memory.state, "steps": memory.steps}))
-
-        return recall, keep
+    def _memories(self, optimiser: str | None, momentum: Models | None) -> Memories:
+        """What the optimisers of one training go on from."""
+        training = self.context.training
+        if momentum is not None and training.optimizer == "sgd":
+            return Given(momentum)
+        if optimiser is None or training.optimizer_state == "fresh" or not training.running_means:
+            return Nothing()
+        return _OptimiserStates(self._store, training, optimiser, self._optimisers)
 
     def _plan(self, batches: str, epochs: int | None, steps: int | None) -> BatchPlan:
         training = self.context.training

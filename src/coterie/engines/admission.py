@@ -63,7 +63,7 @@ class Admission(Simulation):
     """The K newcomers of ``federation`` come to a server that others have trained.
 
     They are asked as clients are, but they are no members: nothing of them stays at the server. The learning rate is
-    that of the settings, without the schedule of the rounds.
+    that of the settings, without the schedule of the rounds, and their optimisers have no rounds to go on from.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class Admission(Simulation):
     ) -> None:
         check_fit(trained, federation)
         check_method(trained, algorithm, settings.seed)
-        training, self._trained = replace(settings.training, schedule=Schedule()), trained
+        training = replace(settings.training, schedule=Schedule(), optimizer_state="fresh")
+        self._trained = trained
         super().__init__(federation, algorithm, model, replace(settings, training=training, absent={}))
         self._members = len(trained.names)
         self.ledger = Ledger((*trained.names, *self.names))

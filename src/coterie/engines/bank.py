@@ -208,6 +208,7 @@ class SiteBank:
 
     def _read_or(self, default: Models | Tensor, leaf: str, clients: Tensor) -> Rows:
         """The rows of ``clients``, of the ``default: (k,)`` for those that have none of their own."""
+        self._check_tensors(leaf, default)
         has, stage = torch.zeros(len(clients), dtype=torch.bool), self._stages.get(leaf)
         if leaf in self.columns:
             has |= self.columns[leaf].own[clients]

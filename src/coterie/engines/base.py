@@ -88,7 +88,7 @@ class ServerStore:
         self.values: dict[str, Any] = {}
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute, or the ``default`` where there is one."""
+        """The value of an attribute."""
         return self.values[name] if default is None else self.values.get(name, default)
 
     def set(self, name: str, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,14 +16,9 @@ from coterie.training.batches import BatchPlan
 from coterie.training.fused import FusedStep, Gradients
 from coterie.training.in_turn import fit_in_turn, gradient_in_turn
 from coterie.training.losses import OF_ANY_ROWS, Objective, slope_of
-from coterie.training.optimiser import Memory, Optimiser, Pull
+from coterie.training.memory import Memories, Memory, Nothing
+from coterie.training.optimiser import Optimiser, Pull
 from coterie.training.settings import ProxPlace, TrainingSettings
-
-Recall = Callable[[str, Models], Memory | None]
-"""By the name of what is trained and its models ``(k,)``: what their optimiser remembers."""
-
-Keep = Callable[[str, Memory], None]
-"""Takes what the optimiser of that name is to remember."""
 
 
 class Fitted(NamedTuple):
@@ -115,7 +110,7 @@ def fit(
         _fit_together(stack, working, data, plan, optimiser, names, objective, row_keys, example_weights)
     steps = torch.from_numpy(plan.steps).to(models.device)
     if memory is not None:
-        optimiser.remember(memory, order, steps)
+        optimiser.remember(memory, order)
     if sorted_rows:
         return Fitted(working, steps)
     return Fitted(working[order.argsort()], steps)
@@ -212,29 +207,29 @@ class Step:
 
 @dataclass
 class Optimisers:
-    """The optimisers of one loop, by the name of what they train, each with what it remembers."""
+    """The optimisers of one loop, by the name of what they train; clients' rows are trained in ``order: (k,)``."""
 
     settings: TrainingSettings
     lr: float
     order: Tensor
-    recall: Recall
+    memories: Memories
     found: dict[str, tuple[Optimiser, Memory | None]] = field(default_factory=dict)
 
     def of(self, name: str, models: Models) -> Optimiser:
         """The optimiser of ``models: (k,)``, what is trained of them; a new one at the loop's first step."""
         if name not in self.found:
-            optimiser, memory = Optimiser(self.settings, self.lr), self.recall(name, models)
+            optimiser, memory = Optimiser(self.settings, self.lr), self.memories.recall(name, models)
             if memory is not None:
                 optimiser.begin(memory, self.order)
             self.found[name] = optimiser, memory
         return self.found[name][0]
 
-    def remembered(self, steps: Tensor) -> Iterator[tuple[str, Memory]]:
-        """What each is to remember after ``steps: (k,)``."""
+    def keep(self) -> None:
+        """Let each remember what it has come to."""
         for name, (optimiser, memory) in self.found.items():
             if memory is not None:
-                optimiser.remember(memory, self.order, steps)
-                yield name, memory
+                optimiser.remember(memory, self.order)
+                self.memories.keep(name, memory)
 
 
 def own_steps(
@@ -243,24 +238,23 @@ def own_steps(
     settings: TrainingSettings,
     lr: float,
     dropout_keys: Tensor,
-    recall: Recall = lambda name, models: None,
-    keep: Keep = lambda name, memory: None,
+    memories: Memories | None = None,
 ) -> Iterator[Step]:
     """The loop that ``fit`` is made of, for methods with their own step.
 
-    The optimiser of each name goes on from what ``recall`` finds of it; when the loop has ended, ``keep`` gets what it
-    is to remember.
+    Optimisers go on from their ``memories``, which are up to date when the loop has ended or was left.
     """
     order = torch.from_numpy(plan.order)
     identity = bool((order == torch.arange(len(order))).all())
-    optimisers, trained = Optimisers(settings, lr, order, recall), list[Models]()
-    for batch in plan:
-        everyone = identity and batch.active == len(order)
-        rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
-        inputs, targets = data.batch(batch.positions)
-        keys = step_keys(dropout_keys[rows], batch.step)
-        own = None if data.weights is None else data.weights[batch.positions]
-        weights = data.weighed(batch.positions, batch.weights)
-        yield Step(batch.step, rows, inputs, targets, weights, batch.sizes, keys, optimisers, own, trained)
-    for name, memory in optimisers.remembered(torch.from_numpy(plan.steps).to(data.offsets.device)):
-        keep(name, memory)
+    optimisers, trained = Optimisers(settings, lr, order, memories or Nothing()), list[Models]()
+    try:
+        for batch in plan:
+            everyone = identity and batch.active == len(order)
+            rows: Tensor | slice = slice(None) if everyone else order[: batch.active].to(data.offsets.device)
+            inputs, targets = data.batch(batch.positions)
+            keys = step_keys(dropout_keys[rows], batch.step)
+            own = None if data.weights is None else data.weights[batch.positions]
+            weights = data.weighed(batch.positions, batch.weights)
+            yield Step(batch.step, rows, inputs, targets, weights, batch.sizes, keys, optimisers, own, trained)
+    finally:
+        optimisers.keep()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from coterie.models import Models
+from coterie.training.memory import Memory
 from coterie.training.settings import ProxPlace, TrainingSettings
 
 Tensors = Mapping[str, Tensor]
@@ -32,35 +33,10 @@ class Pull:
 
 
 @dataclass
-class Memory:
-    """What the optimisers of k clients keep between two trainings; a training brings it up to date.
-
-    Attributes:
-        state: ``(k,)`` models of what was trained: SGD's ``momentum``, or Adam's ``mean`` and ``square``.
-        steps: ``(k,)`` steps taken so far, int64.
-    """
-
-    state: dict[str, Models]
-    steps: Tensor
-
-    @classmethod
-    def blank(cls, settings: TrainingSettings, like: Models) -> Memory:
-        """That of optimisers which have not stepped yet, for models shaped ``like: (k,)``."""
-        like = like.without_buffers()
-        steps = torch.zeros(len(like), dtype=torch.int64, device=like.device)
-        return cls({kind: like.zeros() for kind in settings.running_means}, steps)
-
-    @classmethod
-    def of(cls, momentum: Models) -> Memory:
-        """SGD's ``momentum: (k,)`` alone, which is changed in place."""
-        return cls({"momentum": momentum}, torch.zeros(len(momentum), dtype=torch.int64, device=momentum.device))
-
-
-@dataclass
 class Optimiser:
     """The state of one local training; rows ``0 .. a - 1`` are active in a step.
 
-    ``before: (k,)`` are the steps of earlier trainings that the state is of, where there were any.
+    ``taken: (k,)`` counts the steps of each row where its state is that of earlier trainings too.
     """
 
     settings: TrainingSettings
@@ -68,21 +44,22 @@ class Optimiser:
     pull: Pull | None = None
     steps: int = 0
     state: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    before: Tensor | None = None
+    taken: Tensor | None = None
 
     def begin(self, memory: Memory, order: Tensor) -> None:
         """Go on from what is remembered of k clients, whose rows are trained in ``order: (k,)``."""
         for kind, models in memory.state.items():
             self.state[kind] = {name: tensor[order] for name, tensor in models.parameters()}
-        self.before = memory.steps[order.to(memory.steps.device)]
+        self.taken = None if memory.steps is None else memory.steps[order.to(memory.steps.device)]
 
-    def remember(self, memory: Memory, order: Tensor, steps: Tensor) -> None:
-        """Bring ``memory`` up to date after ``steps: (k,)``, in the clients' own order."""
+    def remember(self, memory: Memory, order: Tensor) -> None:
+        """Bring ``memory`` up to date, in the clients' own order."""
+        back = order.argsort()
         for kind, models in memory.state.items():
-            models.materialise()
-            for name, tensor in models.parameters():
-                tensor[order] = self.state[kind][name]
-        memory.steps += steps
+            own = {name: self.state[kind][name][back] for name, _ in models.parameters()}
+            memory.state[kind] = Models(replace(models.layout, buffers=()), own)
+        if self.taken is not None:
+            memory.steps = self.taken[back.to(self.taken.device)]
 
     def alone(self, row: int) -> Optimiser:
         """The optimiser of one row: its own pull, and its own part of the state there is so far."""
@@ -91,13 +68,13 @@ class Optimiser:
             anchor = {name: tensor[row : row + 1] for name, tensor in pull.anchor.items()}
             pull = Pull(anchor, pull.strength[row : row + 1], pull.place)
         state = {kind: {name: t[row : row + 1] for name, t in held.items()} for kind, held in self.state.items()}
-        before = None if self.before is None else self.before[row : row + 1]
-        return Optimiser(self.settings, self.lr, pull, state=state, before=before)
+        taken = None if self.taken is None else self.taken[row : row + 1]
+        return Optimiser(self.settings, self.lr, pull, state=state, taken=taken)
 
     @torch.no_grad()
     def update(self, theta: Tensors, gradients: Tensors) -> None:
         """One step, in place. ``theta`` holds all rows, ``gradients`` the a active ones (and is used up)."""
-        self.steps += 1
+        self._count(gradients)
         if self.pull is not None and self.pull.place == "gradient":
             for name, gradient in gradients.items():
                 own = theta[name][: len(gradient)]
@@ -112,6 +89,11 @@ class Optimiser:
             if self.pull is not None and self.pull.place != "gradient":
                 own.lerp_(self.pull.anchor[name][: len(own)], self.pull.column(own) * self.lr)
             own.add_(direction, alpha=-self.lr)
+
+    def _count(self, gradients: Tensors) -> None:
+        self.steps += 1
+        if self.taken is not None and gradients:
+            self.taken[: len(next(iter(gradients.values())))] += 1
 
     @property
     def fusible(self) -> bool:
@@ -147,7 +129,7 @@ class Optimiser:
         square = self.buffer("square", name, gradient)
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        steps = self.steps if self.before is None else (self.before[: len(gradient)] + self.steps).double()
+        steps = self.steps if self.taken is None else self.taken[: len(gradient)].double()
         denominator = (square.sqrt() / _factor((1 - second**steps) ** 0.5, square)).add_(1e-8)
         return torch.div(mean, denominator).mul_(_factor(1 / (1 - first**steps), mean))
 
