@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -48,10 +48,11 @@ MOMENTUM = TrainingSettings(epochs=2, batch_size=3, lr=0.05, momentum=0.9)
 
 def begun(
     name: str, rounds: int = 1, federation: Federation = TWO, variant: str | None = None, *, lr: float = 0.5,
-    epochs: int = 1, momentum: float = 0.0, absent: Any = None, model: Any = LOCATION, settings: Any = None, **options: Any,
+    epochs: int = 1, momentum: float = 0.0, persistent: bool = False, absent: Any = None, model: Any = LOCATION, settings: Any = None, **options: Any,
 ) -> Recording:  # fmt: skip
     """A simulation that has not run yet, on full batches."""
-    training = replace(FULL_BATCH, lr=lr, epochs=epochs, momentum=momentum)
+    kept: Literal["fresh", "persistent"] = "persistent" if persistent else "fresh"
+    training = replace(FULL_BATCH, lr=lr, epochs=epochs, momentum=momentum, optimizer_state=kept)
     sim = simulation(
         federation, make_algorithm(name, variant, **options), model, engine=Recording, rounds=rounds,
         absent=absent or {}, **{"training": training, **(settings or {})},
@@ -337,7 +338,7 @@ def test_pgfed_round_by_round(
     if beta:
         close(state(sim, "g").flat(), np.array([hand["g"][i] for i in range(3)]))
     if persistent:
-        close(state(sim, "momentum").flat(), hand["velocity"])
+        close(state(sim, "optimiser")["momentum"].flat(), hand["velocity"])
 
 
 def test_pgfedmo_mixes_from_the_second_receipt_on() -> None:
@@ -467,7 +468,7 @@ def test_pgfed_keeps_momentum_from_round_to_round() -> None:
     sim = played("pgfed", 2, mu=0.0, persistent=True, momentum=0.5)
     w, b = torch.tensor([0.5, 3.0], dtype=torch.float64), torch.tensor(B, dtype=torch.float64)
     v = -0.5 * b + (w - b)
-    close(state(sim, "momentum").flat(), v)
+    close(state(sim, "optimiser")["momentum"].flat(), v)
     close(personal(sim), w - 0.5 * v)
     close(personal(played("pgfed", 2, mu=0.0, momentum=0.5)), w - 0.5 * (w - b))
 

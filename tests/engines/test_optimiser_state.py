@@ -93,14 +93,6 @@ def test_each_training_of_a_round_has_its_own() -> None:
     close(ditto.server.w.flat(), played("fedavg", persistent(ADAM)).server.w.flat())
 
 
-def test_pgfed_keeps_its_momentum_either_way() -> None:
-    momentum = replace(BATCHES, momentum=0.9)
-    own = played("pgfed", momentum, options={"persistent": True}, participation=HALF)
-    given = played("pgfed", persistent(momentum), participation=HALF)
-    close(personal(given), personal(own))
-    assert (personal(played("pgfed", momentum, participation=HALF)) - personal(own)).abs().max() > 1e-3
-
-
 def test_copies_of_the_models_of_others_are_trained_anew() -> None:
     sim = played("federico", persistent(ADAM), options={"neighbours": 2})
     kept = {leaf for leaf in sim.bank.columns if leaf.startswith("optimiser")}

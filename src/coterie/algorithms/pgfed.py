@@ -21,7 +21,8 @@ class PGFed(Algorithm):
 
     f_j(theta_i) ~ f_j(theta_j) + <grad f_j(theta_j), theta_i - theta_j>, so that one gradient g~_i = mu sum_j alpha_ij
     grad f_j carries all others, and s_j = mu (f_j - <grad f_j, theta_j>) is what alpha's gradient needs of client j.
-    f is the mean loss. ``persistent`` keeps SGD's momentum from round to round, as the authors' program does.
+    f is the mean loss. Under ``optimizer_state: persistent`` SGD's momentum goes on from round to round, as in
+    the authors' program.
     """
 
     name: ClassVar[str] = "pgfed"
@@ -31,7 +32,7 @@ class PGFed(Algorithm):
     differences: ClassVar[tuple[str, ...]] = ("gradient",)
     deviations: ClassVar[tuple[str, ...]] = (
         "The full gradient is taken in evaluation mode; the authors' program averages batches in training mode.",
-        "SGD's momentum starts anew each round unless persistent is on; the authors' program keeps it.",
+        "SGD's momentum starts anew each round; optimizer_state: persistent keeps it, as the authors' program does.",
     )
     claims: ClassVar[Claims] = Claims(
         toy={"mu": 0.5},
@@ -46,9 +47,6 @@ class PGFed(Algorithm):
     mu: float = option(0.05, "strength μ of the others' risks", paper="0.1, 0.05, 0.01, 0.005 or 0.001", least=0)
     lr_alpha: float = option(
         0.01, "step η₂ of α; with 1 one epoch can clip most of α to zero", paper="code 1, its example 0.01", least=0
-    )
-    persistent: bool = option(
-        False, "keep SGD's momentum from round to round although each starts at the global model", paper="code: yes"
     )
 
     @property
@@ -89,12 +87,10 @@ class PGFed(Algorithm):
 
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:
-        """The auxiliary gradient g_i (PGFedMo), which nobody has received yet, and SGD's momentum."""
+        """The auxiliary gradient g_i (PGFedMo), which nobody has received yet."""
         site.received = torch.zeros_like(site.n, dtype=torch.bool)
         if self.beta:
             site.g = site.theta.without_buffers().zeros()
-        if self.persistent:
-            site.momentum = site.theta.without_buffers().zeros()
 
     def first_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """Round 1: plain training from theta_glob."""
@@ -121,8 +117,7 @@ class PGFed(Algorithm):
         alpha: Tensor | None = None,
     ) -> Mapping[str, Any]:
         """E epochs from theta_glob; then G_i, the full gradient at the final theta_i, and s_i."""
-        momentum = site.momentum.clone() if self.persistent else None
-        for step in site.steps(momentum=momentum):
+        for step in site.steps():
             gradient = site.gradient(theta, step)
             if g is not None and mean is not None and s is not None and alpha is not None:
                 slope = s[step.rows] + mean[step.rows].dot(theta[step.rows]).unsqueeze(1)
@@ -130,8 +125,6 @@ class PGFed(Algorithm):
                 gradient = gradient + g[step.rows]
             theta = step.update(theta, gradient)
         site.theta = theta
-        if momentum is not None:
-            site.momentum = momentum
         full = site.gradient(site.theta, "train")
         risk = self.mu * (site.loss("train", site.theta) - full.dot(site.theta))
         answer = {"gradient": full, "risk": risk, "theta": site.theta}  # a client keeps the last model's statistics
