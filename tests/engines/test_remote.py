@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from coterie.engines import RoundReport, SitesLost, checkpoint
 from coterie.engines.folder import SiteFolder
 from coterie.engines.remote import RemoteEngine, Terms
 from coterie.engines.wire import Packet, packed
-from toys import HALF, classified, saved, simulation
+from toys import BATCHES, HALF, classified, saved, simulation
 
 FEDERATION = classified((7, 4, 9, 5))
 
@@ -101,6 +102,13 @@ def test_every_other_method_has_the_results_of_the_simulation(name: str, tmp_pat
 def test_half_the_clients_a_round_some_of_them_away(name: str, tmp_path: Path) -> None:
     away = {1: ("client-0",), 2: ("client-1", "client-3")}
     equal_to_the_simulation(name, tmp_path, rounds=4, participation=HALF, absent=away)
+
+
+@pytest.mark.parametrize("name", ["local", "ditto", "fedem", "fedrod"])
+def test_optimisers_go_on_at_the_sites(name: str, tmp_path: Path) -> None:
+    away = {2: ("client-1",), 3: ("client-0", "client-3")}
+    training = replace(BATCHES, optimizer="adam", lr=0.01, optimizer_state="persistent")
+    equal_to_the_simulation(name, tmp_path, rounds=4, training=training, absent=away)
 
 
 def test_the_evaluation_costs_no_exchange_of_its_own_but_for_the_last(tmp_path: Path) -> None:

@@ -150,6 +150,17 @@ def test_shared_out_clients_have_the_results_of_the_simulation(
     check_equal(ours, theirs, played(ours), played(theirs))
 
 
+@pytest.mark.parametrize("name", ["local", "ditto", "fedem", "fedrod"])
+def test_optimisers_go_on_in_the_actors(name: str, ray: FakeRay) -> None:
+    settings: dict[str, Any] = {
+        "rounds": 4, "participation": HALF, "absent": {2: ("client-0", "client-3")},
+        "training": replace(BATCHES, optimizer="adam", lr=0.01, optimizer_state="persistent"),
+    }  # fmt: skip
+    federation = sick([5])
+    ours, theirs = shared(federation, name, **settings), simulation(federation, name, **settings)
+    check_equal(ours, theirs, played(ours), played(theirs))
+
+
 @pytest.mark.parametrize("actors", [1, 7])
 @pytest.mark.parametrize("name", ["fedavg", "fedora", "pgfed", "scaffold"])
 def test_one_actor_for_all_or_one_for_each(name: str, actors: int, ray: FakeRay) -> None:
