@@ -251,3 +251,23 @@ def test_two_trainings_cannot_share_one(method: type[Local]) -> None:
     run(simulation(FEDERATION, method(), training=ADAM))
     with pytest.raises(CoterieError, match="share one optimiser; tell them apart by fit"):
         run(simulation(FEDERATION, method(), training=persistent(ADAM)))
+
+
+@dataclass(frozen=True)
+class Leaves(Local):
+    """Ends its loop after one step."""
+
+    def local_update(self, site: Site) -> Mapping[str, Any]:
+        theta = site.theta
+        for step in site.steps():
+            theta = step.update(theta, site.gradient(theta, step))
+            break
+        site.theta = theta
+        return {}
+
+
+def test_a_loop_that_is_left_keeps_the_steps_that_it_took() -> None:
+    sim = simulation(FEDERATION, Leaves(), training=persistent(ADAM, epochs=5), rounds=3)
+    run(sim)
+    close(state(sim, "optimiser")["steps"], torch.tensor([3, 3, 3, 3]))
+    close(personal(sim), personal(played("local", persistent(ADAM), rounds=3)))

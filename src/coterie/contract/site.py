@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.contract.state import Store, owned
+from coterie.contract.state import ClientStore, owned
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
@@ -56,7 +56,7 @@ class LocalContext:
 class _OptimiserStates:
     """What the clients' own optimisers keep, as attributes of the clients: ``optimiser``, ``optimiser private``."""
 
-    store: Store
+    store: ClientStore
     training: TrainingSettings
     optimiser: str
     used: set[str]
@@ -104,7 +104,7 @@ class Site:
         train: ClientData,
         validation: ClientData,
         context: LocalContext,
-        store: Store,
+        store: ClientStore,
     ) -> None:
         self.clients, self.names, self.round = clients, tuple(names), round
         self.train, self.validation = train, validation

@@ -13,14 +13,18 @@ from coterie.models import Models
 class Store(Protocol):
     """Where the attributes of a side live; an engine gives one."""
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute; raises ``KeyError`` where it was never set.
-
-        With a ``default``, whose rows are those of a site's clients, clients that have no value get theirs.
-        """
+    def get(self, name: str) -> Any:
+        """The value of an attribute; raises ``KeyError`` where it was never set."""
 
     def set(self, name: str, value: Any) -> None:
         """Keep a value."""
+
+
+class ClientStore(Store, Protocol):
+    """Where the attributes of a site's clients live, one row each."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute; clients that have none get their rows of ``default``, where there is one."""
 
 
 def owned(value: Any) -> Any:

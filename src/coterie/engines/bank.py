@@ -118,6 +118,10 @@ class Stage:
         """Where the rows of ``clients: (k,)`` lie, ``(k,)``; -1 for those without."""
         return torch.tensor([self.slot.get(int(c), -1) for c in clients], dtype=torch.int64)
 
+    def holds(self, slots: Tensor) -> Tensor:
+        """Which of ``slots: (k,)`` have been written, ``(k,)`` bool."""
+        return (slots >= 0) & self.written[slots.clamp(min=0)]
+
 
 class SiteBank:
     """The state of all clients."""
@@ -197,7 +201,7 @@ class SiteBank:
         stage = self._stages.get(leaf)
         if stage is not None:
             slots = stage.slots(clients)
-            staged = (slots >= 0) & stage.written[slots.clamp(min=0)]
+            staged = stage.holds(slots)
             if bool(staged.all()):
                 return take(stage.rows, slots)
             if bool(staged.any()):  # some of these clients are new and have just been started
@@ -213,8 +217,7 @@ class SiteBank:
         if leaf in self.columns:
             has |= self.columns[leaf].own[clients]
         if stage is not None:
-            slots = stage.slots(clients)
-            has |= (slots >= 0) & stage.written[slots.clamp(min=0)]
+            has |= stage.holds(stage.slots(clients))
         if bool(has.all()):
             return self._read(leaf, clients)
         rows = default.clone()
@@ -282,7 +285,7 @@ class SiteBank:
         good = torch.ones(len(clients), dtype=torch.bool)
         for stage in self._stages.values():
             slots = stage.slots(clients)
-            here = (slots >= 0) & stage.written[slots.clamp(min=0)]
+            here = stage.holds(slots)
             if isinstance(stage.rows, list) or not bool(here.any()):
                 continue
             rows = take(stage.rows, slots[here])

@@ -87,9 +87,9 @@ class ServerStore:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str) -> Any:
         """The value of an attribute."""
-        return self.values[name] if default is None else self.values.get(name, default)
+        return self.values[name]
 
     def set(self, name: str, value: Any) -> None:
         """Keep a value."""

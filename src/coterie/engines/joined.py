@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Predictor, Site, ToPeers
-from coterie.contract.state import Store
+from coterie.contract.state import ClientStore
 from coterie.engines.bank import as_rows
 from coterie.federation.data import ClientData, Normal
 from coterie.models import Models
@@ -63,7 +63,7 @@ class JointSite(Site):
 class JointStore:
     """The state of the clients of several sites, as their joint site sees it."""
 
-    def __init__(self, stores: Sequence[Store], rows: Sequence[slice]) -> None:
+    def __init__(self, stores: Sequence[ClientStore], rows: Sequence[slice]) -> None:
         self._stores, self._rows = stores, rows
         self._changed: dict[str, Any] = {}
 

@@ -191,8 +191,7 @@ class Step:
         for name in self.buffers.keys() & own.tensors.keys():
             own.tensors[name].copy_(self.buffers[name])
         gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters()}
-        trained = Models(gradient.layout, {name: theta.tensors[name] for name in gradients})
-        self.optimisers.of(optimiser, trained).update(own.tensors, gradients)
+        self.optimisers.of(optimiser, theta, gradient).update(own.tensors, gradients)
         if not isinstance(self.rows, slice):
             theta[self.rows] = own
         return theta
@@ -215,10 +214,11 @@ class Optimisers:
     memories: Memories
     found: dict[str, tuple[Optimiser, Memory | None]] = field(default_factory=dict)
 
-    def of(self, name: str, models: Models) -> Optimiser:
-        """The optimiser of ``models: (k,)``, what is trained of them; a new one at the loop's first step."""
+    def of(self, name: str, theta: Models, gradient: Models) -> Optimiser:
+        """The optimiser of those parameters of ``theta: (k,)`` that have a gradient; begun at the loop's first step."""
         if name not in self.found:
-            optimiser, memory = Optimiser(self.settings, self.lr), self.memories.recall(name, models)
+            trained = Models(gradient.layout, {own: theta.tensors[own] for own, _ in gradient.parameters()})
+            optimiser, memory = Optimiser(self.settings, self.lr), self.memories.recall(name, trained)
             if memory is not None:
                 optimiser.begin(memory, self.order)
             self.found[name] = optimiser, memory
