@@ -38,6 +38,13 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if state(pid) != "Z"]
 
 
+def sleeping(pids: list[int]) -> set[str]:
+    """For how many seconds those of these processes sleep that are `sleep`."""
+    commands = [Path(f"/proc/{pid}/cmdline") for pid in pids]
+    words = [_read(command).decode().split("\0") for command in commands]
+    return {word[1] for word in words if word[0] == "sleep"}
+
+
 def written(folder: Path, sites: list[str]) -> Path:
     """A federation whose app is `echo_app`."""
     write_federation(folder, Plan(parse_config(EXPERIMENT), sites, port=free_ports(len(sites) + 1)))
@@ -59,9 +66,11 @@ def test_stopping_ends_processes_that_ignore_it_and_those_of_another_session(tmp
         with Deployment(tmp_path / "f", grace=0.5) as deployment:
             deployment.start_site("a")
             end = time.monotonic() + 10
-            while len(pids := deployment.processes("a")) < 4 and time.monotonic() < end:
-                time.sleep(0.05)
-            assert len(pids) == 4
+            pids = deployment.processes("a")
+            while sleeping(pids) < {"300", "301", "302"} and time.monotonic() < end:
+                time.sleep(0.05)  # a child that is born still has the script's command line
+                pids = deployment.processes("a")
+            assert (len(pids), sleeping(pids)) == (4, {"300", "301", "302"})
             with pytest.raises(CoterieError, match="a runs already"):
                 deployment.start_site("a")
             assert deployment.kill_part("a", "sleep 301") == 1
