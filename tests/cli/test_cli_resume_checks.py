@@ -58,6 +58,14 @@ def test_two_processes_do_not_work_in_one_directory(stopped: Path, whole: Path) 
     assert_same_run(whole, stopped)
 
 
+def test_overwrite_does_not_clear_what_another_process_works_on(stopped: Path, tmp_path: Path, whole: Path) -> None:
+    with locked(RunDirectory.open(stopped)):
+        said = error_of(coterie("run", tmp_path / "tiny.yaml", "--output", stopped, "--overwrite"))
+        assert said == f"{stopped} is being worked on by another process: wait for it, or stop it."
+    assert coterie("resume", stopped).exit_code == 0  # nothing was cleared
+    assert_same_run(whole, stopped)
+
+
 def test_a_lock_ends_with_its_process(stopped: Path) -> None:
     code = (
         f"from coterie.runs import *\nwith locked(RunDirectory.open({str(stopped)!r})): print(1, flush=True); input()"

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from coterie.errors import CoterieError
 from coterie.runs.atomic import write_json, write_text
 from coterie.runs.environment import environment
+from coterie.runs.lock import locked
 
 FILES = (
     "config.yaml",
@@ -70,8 +72,8 @@ class RunDirectory:
             root: the folder of the default path.
 
         Raises:
-            CoterieError: ``path`` exists and ``overwrite`` is off, it is no run directory, or it cannot be
-                written.
+            CoterieError: ``path`` exists and ``overwrite`` is off, it is no run directory, another process is at
+                work in it, or it cannot be written.
 
         """
         try:
@@ -324,7 +326,9 @@ def _explicit(path: Path, overwrite: bool) -> Path:
         )
     if any(path.iterdir()) and not _is_run(path):
         raise CoterieError(f"{path} is not a run directory, so --overwrite does not touch it; choose another --output.")
-    _clear(path)
+    run = RunDirectory(path)
+    with locked(run) if run.checkpoints.is_dir() else nullcontext():
+        _clear(path)
     return path
 
 

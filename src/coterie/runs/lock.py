@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coterie.errors import CoterieError
-from coterie.runs.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from coterie.runs.directory import RunDirectory
 
 
 @contextmanager
