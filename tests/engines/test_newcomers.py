@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from coterie.algorithms.fedora import Fedora
 from coterie.contract import Algorithm, Predictor, Server, Site, available_algorithms, broadcast, make_algorithm
 from coterie.engines import Admission, Admitted, Settings, Simulation, Trained
 from coterie.errors import CoterieError
@@ -328,6 +329,22 @@ def test_a_newcomer_that_fails_takes_no_other_along(late: bool) -> None:
     good, bad = came.values["accuracy"][:, :2], came.values["accuracy"][:, 2]
     assert np.isfinite(good).all()
     assert np.isnan(bad).all()
+
+
+@dataclass(frozen=True)
+class FailsAlone(Fedora):
+    """The first newcomer describes its data, and its own training then ends in NaN."""
+
+    def first_model(self, site: Site) -> Mapping[str, Any]:
+        return {"theta": site.theta * torch.where(site.n == 3, torch.nan, 1.0).double()}
+
+
+def test_a_newcomer_whose_training_alone_fails_takes_no_other_along() -> None:
+    sim = trained(FailsAlone(**vars(make_algorithm("fedora", attach="literal"))))
+    came, others = admit(sim, epochs=1), admit(sim, NEWCOMERS.select([0, 1]), epochs=1)
+    assert [failure.client for failure in came.failures] == ["client-6"]
+    np.testing.assert_array_equal(came.values["accuracy"][:, :2], others.values["accuracy"])
+    torch.testing.assert_close(came.models.flat(), others.models.flat(), rtol=0, atol=0)
 
 
 def test_all_newcomers_fail() -> None:

@@ -27,22 +27,18 @@ from coterie.errors import CoterieError
 from coterie.models import Models, stack_rows
 from coterie.relations import (
     FOR_MANY,
+    ClientGraph,
     cosines,
     gradient_similarity,
     no_propagation,
     parameter_similarity,
     principal_subspace,
-    propagation_among_few,
-    propagation_among_many,
-    propagation_matrix,
     random_similarity,
     row_stochastic,
-    similarity_graph,
     solver_for,
     squared_distances,
     subspace_similarity,
     taking_rows,
-    with_newcomer,
 )
 from coterie.relations.subspaces import joint_matrix
 from coterie.training import ProxPlace
@@ -205,12 +201,8 @@ class Fedora(Algorithm):
 
     def latecomers(self, server: Server, rows: Tensor) -> Tensor:
         """Rows of A for those who pass nothing on yet, ``(r, m)``: th^_k = kappa P_k th^ + (1 - kappa) theta_k."""
-        return taking_rows(self.towards(server, server.basis[rows], server.basis), rows, float(self.alpha or 0.0))
-
-    def towards(self, server: Server, bases: Tensor, members: Tensor) -> Tensor:
-        """What those with ``bases: (r, d_in, p)`` take from each of the ``members: (m, d_in, p)``, ``(r, m)``."""
-        by_name, seen = server.met.by_name(server.names), server.seen[server.met.clients]
-        return self.graph(subspace_similarity(bases, members[by_name]), seen[by_name], True)[:, by_name.argsort()]
+        taken = self.graph.towards(server.basis[rows], server.basis, **self.members(server))
+        return taking_rows(taken, rows, self.graph.alpha)
 
     def meet(self, server: Server, clients: Tensor) -> None:
         """Those who are new begin with theta^0."""
@@ -239,25 +231,22 @@ class Fedora(Algorithm):
 
     def connect(self, server: Server) -> None:
         """A from the similarities; clients that have not uploaded yet pass nothing on."""
-        by_name, alpha, how = server.met.by_name(server.names), float(self.alpha or 0.0), self.how(len(server.met))
-        seen, server.connected = server.seen[server.met.clients], len(server.met)
-        if how in FOR_MANY:
-            server.propagation = propagation_among_many(
-                how, server.basis, alpha, seen=seen, order=by_name, topk=self.topk,
-                self_loop=bool(self.self_loop), exact=self.exact, rank=self.eigenvectors, **self.weights,
-            )  # fmt: skip
-            return
-        P = row_stochastic(self.graph(server.similarity[_pairs(by_name)], seen[by_name], bool(self.self_loop)))
-        server.propagation = propagation_among_few(self.solver, P[_pairs(by_name.argsort())], alpha, exact=self.exact)
-
-    def graph(self, similarity: Tensor, seen: Tensor, self_loop: bool) -> Tensor:
-        """The weights w_kk' that count, ``(m, K)``; ``seen: (K,)`` have a model to give."""
-        return similarity_graph(similarity, topk=self.topk or None, self_loop=self_loop, seen=seen, **self.weights)
+        server.connected = len(server.met)
+        solver = self.how(server.connected)
+        known = server.basis if solver in FOR_MANY else server.similarity
+        server.propagation = self.graph.propagation(known, solver=solver, **self.members(server))
 
     @property
-    def weights(self) -> dict[str, Any]:
-        """What makes a weight of a similarity."""
-        return {"kind": self.kind or "cos", "temperature": self.temperature}
+    def graph(self) -> ClientGraph:
+        """The weights w_kk' and the strength of propagation."""
+        return ClientGraph(
+            self.kind or "cos", self.temperature, self.topk or 0, bool(self.self_loop), self.alpha or 0.0, self.exact,
+            self.eigenvectors,
+        )  # fmt: skip
+
+    def members(self, server: Server) -> dict[str, Tensor]:
+        """Which of those who were met have a model to give, and the order by which ties go, ``(m,)`` each."""
+        return {"seen": server.seen[server.met.clients], "order": server.met.by_name(server.names)}
 
     def how(self, K: int) -> str:
         """The solver for K clients; not every option has one for many."""
@@ -282,18 +271,14 @@ class Fedora(Algorithm):
         if not bool(server.seen.any()):
             raise CoterieError("fedora: no member has uploaded a model yet, so there is nothing to receive")
         up = server.ask(self.describe if labelled else self.outline, clients)
-        members = server.basis if labelled else server.features
+        described = server.basis if labelled else server.features
         if not labelled or self.attach == "one_sided":
-            P = row_stochastic(self.towards(server, up.basis, members), fallback="uniform")
+            P = row_stochastic(self.graph.towards(up.basis, described, **self.members(server)), fallback="uniform")
             return {"theta": server.theta_hat.mixed(P)}
-        alone, order = server.ask(self.first_model, up.clients), server.met.by_name(server.names)
-        among, seen = server.similarity[_pairs(order)], server.seen[server.met.clients[order]]
-        seen, similarities = torch.cat([seen, torch.tensor([True])]), subspace_similarity(up.basis, members[order])
-        graphs = [
-            self.graph(with_newcomer(among, row, float(self.rank)), seen, bool(self.self_loop)) for row in similarities
-        ]
-        A = torch.stack([propagation_matrix(row_stochastic(W), float(self.alpha or 0.0))[-1] for W in graphs])
-        return {"theta": server.theta.mixed(A[:, order.argsort()]) + alone.theta * A[:, -1]}
+        alone, itself = server.ask(self.first_model, up.clients), float(self.rank)
+        bases = up.basis[torch.isin(up.clients, alone.clients)]
+        A = self.graph.joined(server.similarity, bases, described, own=itself, **self.members(server))
+        return {"theta": server.theta.mixed(A[:, :-1]) + alone.theta * A[:, -1]}
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of.
@@ -378,13 +363,10 @@ class Fedora(Algorithm):
         return torch.where(gain > self.epsilon, gain, self.epsilon)  # NaN compares false
 
 
-def _pairs(clients: Tensor) -> tuple[Tensor, Tensor]:
-    return clients.unsqueeze(1), clients.unsqueeze(0)
-
-
 def _drawn(server: Server) -> Tensor:
     """Similarities of those who were met, from the seed and whoever they are, ``(m, m)``."""
-    return random_similarity(server.K, torch.Generator().manual_seed(server.seed))[_pairs(server.met.clients)]
+    whole, met = random_similarity(server.K, torch.Generator().manual_seed(server.seed)), server.met.clients
+    return whole[met][:, met]
 
 
 def _compared(what: str, server: Server, up: Answers) -> Tensor:
@@ -397,5 +379,5 @@ def _compared(what: str, server: Server, up: Answers) -> Tensor:
         among = parameter_similarity(squared_distances(tensor for _, tensor in up.theta.parameters()))
     else:
         among = gradient_similarity(cosines(tensor for _, tensor in (up.theta - server.theta[rows]).parameters()))
-    whole[_pairs(rows)] = among
+    whole[rows.unsqueeze(1), rows] = among
     return whole

@@ -3,6 +3,7 @@
 from coterie.relations.ablations import gradient_similarity, parameter_similarity, random_similarity
 from coterie.relations.attention import attention, cosine_attention, effective_alpha
 from coterie.relations.balance import balanced_cross_entropy, balancing_offsets
+from coterie.relations.client_graph import ClientGraph
 from coterie.relations.clusters import (
     bipartition,
     cluster_shares,
@@ -15,7 +16,7 @@ from coterie.relations.clusters import (
 from coterie.relations.distances import cosines, cross_distances, median_distance, squared_distances
 from coterie.relations.laplacian import covariance_step, gram, laplacian_step, largest_degree, task_covariance
 from coterie.relations.low_rank import LowRank, low_rank_factors, low_rank_propagation
-from coterie.relations.many import FOR_MANY, no_propagation, propagation_among_few, propagation_among_many, solver_for
+from coterie.relations.many import FOR_MANY, no_propagation, solver_for
 from coterie.relations.mixing import adam, benefits, positive_shares, softmax_slope
 from coterie.relations.neighbours import Neighbours, neighbour_graph
 from coterie.relations.newcomers import with_newcomer
@@ -34,6 +35,7 @@ from coterie.relations.weights import inverse_distance_weights, normalised
 
 __all__ = [
     "FOR_MANY",
+    "ClientGraph",
     "LowRank",
     "Neighbours",
     "adam",
@@ -71,8 +73,6 @@ __all__ = [
     "posterior",
     "principal_subspace",
     "propagate_iteratively",
-    "propagation_among_few",
-    "propagation_among_many",
     "propagation_matrix",
     "random_similarity",
     "responsibilities",
