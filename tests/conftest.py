@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from coterie.experiment.session import Session
+
+settings.register_profile("no deadline", deadline=None)  # a core may be busy otherwise for any time
+settings.load_profile("no deadline")
 
 TOGETHER = "deploy/test_real_sites.py"
 """Its tests wait for the same processes, so that one worker runs them all."""

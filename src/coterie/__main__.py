@@ -1,12 +1,16 @@
 """``python -m coterie`` is the ``coterie`` command."""
 
+import signal
 import sys
+
+from coterie.signals import signals_held
 
 
 def main() -> None:
     """Run the command; whoever interrupts it while it is still being loaded sees no traceback."""
     try:
-        from coterie.cli import main as command
+        with signals_held(signal.SIGINT):
+            from coterie.cli import main as command
 
         command()
     except KeyboardInterrupt:

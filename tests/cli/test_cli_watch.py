@@ -66,9 +66,8 @@ def test_mistakes_are_one_sentence(
     assert message in error_of(coterie("watch", *words))
 
 
-def test_watch_waits_for_a_run(finished: Path, tmp_path: Path) -> None:
-    later = threading.Timer(0.3, lambda: (tmp_path / "run").symlink_to(finished))
-    later.start()
+def test_watch_waits_for_a_run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.cli.watching.time.sleep", lambda _: (tmp_path / "run").symlink_to(finished))
     result = coterie("watch", tmp_path / "run", "--wait", "--once")
     assert result.exit_code == 0, result.output
     assert "Waiting for a run" in result.output
@@ -98,7 +97,10 @@ def test_a_watched_run_does_not_notice(finished: Path, tmp_path: Path) -> None:
     thread.start()
     try:
         result = coterie("run", tiny(tmp_path), "-o", tmp_path / "run", "-s", "rounds=8", "-s", "checkpoint_every=1")
-        time.sleep(0.2)
+        end = time.monotonic() + 60
+        while not any(snapshot.condition == "finished" for snapshot in list(seen)) and time.monotonic() < end:
+            assert errors == []
+            time.sleep(0.01)
     finally:
         over.set()
         thread.join()

@@ -18,7 +18,8 @@ from coterie.config import Config, load_config
 from coterie.experiment import Experiment, processes, run
 
 MANY = (
-    TINY.replace("rounds: 4", "rounds: 24")
+    TINY.replace("rounds: 4", "rounds: 72")  # one process may begin a second or two after the other
+    .replace("evaluate_every: 2", "evaluate_every: 6")
     .replace("[local,", "[local, fedora,")
     .replace("threads: 1", "threads: 1\nparticipation: 0.5\ncheckpoint_every: 4\nshare: 1\nseeds: [0, 1]")
 )
@@ -60,7 +61,7 @@ def gone(number: int) -> bool:
 
 
 # long enough to be met by a signal while both processes train
-LONGER = SIDE_BY_SIDE.replace("rounds: 24", "rounds: 400").replace("evaluate_every: 2", "evaluate_every: 50")
+LONGER = SIDE_BY_SIDE.replace("rounds: 72", "rounds: 400").replace("evaluate_every: 6", "evaluate_every: 50")
 
 
 def test_the_files_are_those_of_one_process(alone: Path, tmp_path: Path) -> None:
@@ -226,8 +227,14 @@ def test_a_signal_while_workers_start_is_a_stop(number: int, code: int, seconds:
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
 def test_ctrl_c_before_anything_has_begun_is_one_line(seconds: float, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(LONGER)
-    words = [sys.executable, "-m", "coterie", "run", "tiny.yaml", "--output", "out"]
+    code = (
+        "print(flush=True); import sys; from coterie.__main__ import main\n"
+        "sys.argv = 'coterie run tiny.yaml --output out'.split(); main()"
+    )
+    words = [sys.executable, "-c", code]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # Python itself has begun
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

@@ -109,7 +109,7 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_federation_of_real_processes(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     folder = written(tmp_path / "f", ["a", "b", "careful", "stranger"])
@@ -158,16 +158,16 @@ def test_ctrl_c_ends_the_demonstration(tmp_path: Path) -> None:
     child.start()
     assert child.pid is not None
     log = tmp_path / "f" / "logs" / "server.log"
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not log.exists() and time.monotonic() < end:
         time.sleep(0.1)
+    assert log.exists()
     time.sleep(1)
     os.kill(child.pid, signal.SIGINT)
-    child.join(30)
+    child.join(90)
     assert child.exitcode == 1  # KeyboardInterrupt
     named = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"server.crt" in _read(path)]
-    folders = [os.readlink(path.parent / "cwd") for path in named]
-    assert str(tmp_path / "f" / "server") not in folders
+    assert str(tmp_path / "f" / "server") not in [_folder(path.parent) for path in named]
 
 
 def _demonstrate(folder: Path) -> None:
@@ -181,3 +181,10 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def _folder(process: Path) -> str:
+    try:
+        return os.readlink(process / "cwd")
+    except OSError:  # it is gone
+        return ""

@@ -88,10 +88,10 @@ def test_a_node_that_does_not_say_who_it_is_is_not_waited_for_long(monkeypatch: 
 
 
 def test_a_node_whose_answer_got_lost_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flower, "HELLO_SECONDS", 0.1)
     nodes = Nodes(a=10**9)
     its = post(nodes)
     assert its.wait(1, 0.05) == set()
+    monkeypatch.setattr(flower, "HELLO_SECONDS", 0.1)
     nodes.delays[0] = 0
     assert its.wait(1, 60) == {"a"}
     assert nodes.hellos == [0, 0]

@@ -123,8 +123,9 @@ def test_whatever_breaks_a_meeting_up_ends_all(error: type[BaseException]) -> No
     assert cleaned == ["left", "left"]
 
 
-def test_time_is_divided_among_those_served_together() -> None:
-    spent = []
+def test_time_is_divided_among_those_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, spent = [7.0], list[float]()
+    monkeypatch.setattr("coterie.engines.meeting.perf_counter", lambda: now[0])
 
     def run(seat: Seat[None]) -> None:
         begin = seat.clock()
@@ -132,8 +133,8 @@ def test_time_is_divided_among_those_served_together() -> None:
         spent.append(seat.clock() - begin)
 
     def serve(wishes: list[Wish]) -> list[None]:
-        time.sleep(0.2)
+        now[0] += 0.2
         return [None] * len(wishes)
 
     held([run, run], serve)
-    assert all(0.1 <= seconds < 0.18 for seconds in spent)
+    assert spent == pytest.approx([0.1, 0.1])

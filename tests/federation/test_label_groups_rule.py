@@ -147,10 +147,10 @@ def test_dirichlet_groups_of_any_size(
 
 def test_500_clients_at_a_tiny_alpha_in_bounded_time(make_examples: Make) -> None:
     examples = make_examples([5000] * 10, [1000] * 10)
-    started = time.perf_counter()
+    started = time.process_time()
     partition = {"rule": "dirichlet-groups", "clients": 500, "alpha": 0.01, "min_size": 20, "training_only": True}
     division = divide(examples, partition)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
     assert owned(examples, division).sum(1).min() >= 20
     assert joined(division.train, division.validation, division.test).max() < 50_000
 

@@ -121,9 +121,9 @@ def test_regression_shares(make_examples: Make) -> None:
 @pytest.mark.parametrize("cap", [True, False])
 def test_dirichlet_500_clients_at_alpha_001_in_bounded_time(make_examples: Make, cap: bool) -> None:
     examples = make_examples([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
-    started = time.perf_counter()
+    started = time.process_time()
     division = divide(examples, {"rule": "dirichlet", "clients": 500, "alpha": 0.01, "cap": cap, "min_size": 20})
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
     everything = joined(division.train, division.validation, division.test)
     assert len(np.unique(everything)) == len(everything) == len(examples)
     owned = sum(counts(examples, split) for split in (division.train, division.validation, division.test))

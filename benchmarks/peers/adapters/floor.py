@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import torch
 
@@ -20,9 +20,9 @@ def main() -> None:
     def round() -> float:
         times = []
         for _ in range(5):
-            begin = perf_counter()
+            begin = process_time()  # one thread: what waits for a core is no floor
             torch.mm(a, b, out=out)
-            times.append(perf_counter() - begin)
+            times.append(process_time() - begin)
         return flops * min(times) / (2 * SIZE**3)
 
     serve(round, None, given, "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.errors import CoterieError, CoterieWarning, Interrupted
+from coterie.signals import signals_held
 
 
 @contextmanager
@@ -81,10 +83,8 @@ def standard_output() -> Console:
 
 def loaded(console: Console, quiet: bool) -> ModuleType:
     """The package ``coterie.experiment``; torch takes its seconds, so say that something happens."""
-    if console.is_terminal and not quiet:
-        with console.status("Loading"):
-            return import_module("coterie.experiment")
-    return import_module("coterie.experiment")
+    with signals_held(signal.SIGINT), console.status("Loading") if console.is_terminal and not quiet else nullcontext():
+        return import_module("coterie.experiment")
 
 
 def plain_table(*columns: str) -> Table:

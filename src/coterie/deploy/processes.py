@@ -360,9 +360,10 @@ _given: set[int] = set()
 def free_ports(count: int) -> int:
     """The first of ``count`` ports in a row that are free on this machine now; none is given out twice.
 
-    Processes that look at the same time begin far from one another.
+    Processes that look at the same time begin far from one another. Higher ports are those that systems give to
+    outgoing connections, which may take one before it is used.
     """
-    for first in range(20000 + os.getpid() * 97 % 20000, 60000, count):
+    for first in range(10000 + os.getpid() * 97 % 12000, 32768 - count, count):
         ports = range(first, first + count)
         if _given.isdisjoint(ports) and all(_is_free(port) for port in ports):
             _given.update(ports)

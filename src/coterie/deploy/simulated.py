@@ -26,7 +26,8 @@ class FlowerSimulation(Deployment):
     def __init__(
         self, folder: Path, *, environment: Mapping[str, str] | None = None, grace: float = 8.0, cpus: int = 1
     ) -> None:
-        super().__init__(folder, environment={"RAY_USAGE_STATS_ENABLED": "0", **(environment or {})}, grace=grace)
+        ray = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "local"}  # or it joins a cluster that happens to be here
+        super().__init__(folder, environment={**ray, **(environment or {})}, grace=grace)
         self.server, self.cpus = self.folder / "simulated", cpus
         (self.server / "flwr").mkdir(parents=True, exist_ok=True)
         address = f"127.0.0.1:{free_ports(1)}"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +27,7 @@ from coterie.experiment.work import Observer
 from coterie.federation.datasets import find_source
 from coterie.models.factory import find_factory
 from coterie.runs import RunDirectory
+from coterie.signals import signals_held
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
@@ -79,19 +79,6 @@ def memory_for(experiment: Experiment) -> int:
     return int(memory() / 2 / (PROCESS_BYTES + COPIES * 4 * federation.k * parameters(experiment) + data))
 
 
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Let no signal reach a process that is being started: it inherits this until it ignores signals by itself."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 class Worker:
     """One process that runs ``module``; what it says is put into ``inbox`` beside it, and None when it has ended."""
 
@@ -100,7 +87,7 @@ class Worker:
             "OMP_NUM_THREADS": str(threads),
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         }
-        with _signals_held():
+        with signals_held(*SIGNALS):  # it inherits this until it ignores signals by itself
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module],
                 stdin=subprocess.PIPE,
