@@ -85,8 +85,9 @@ class FedAMP(Algorithm):
     self_weight: float = option(0.1, "heuristic: the own weight ξᵢᵢ", paper="0.1 in third-party code", least=0, most=1)
 
     def setup(self, server: Server) -> None:
-        """All clients' models, theta^0 at first."""
+        """All clients' models, theta^0 at first, and who has taken part."""
         server.w = server.initial_models()
+        server.met = torch.zeros(server.K, dtype=torch.bool)
         server.xi = torch.eye(server.K, dtype=torch.float64)
 
     def round(self, server: Server, cohort: Tensor) -> None:
@@ -95,7 +96,7 @@ class FedAMP(Algorithm):
         server.xi[cohort] = 0.0
         server.xi[cohort.unsqueeze(1), cohort.unsqueeze(0)] = xi
         up = server.ask(self.local_update, cohort, u=mixture(xi, server.w[cohort]))
-        server.w[up.clients] = up.w
+        server.w[up.clients], server.met[up.clients] = up.w, True
 
     def compare(self, models: list[Tensor]) -> Tensor:
         """Squared distances of all pairs of models, or their cosines, ``(m, m)``."""
@@ -118,14 +119,15 @@ class FedAMP(Algorithm):
         if not labelled:
             return None
         up = server.ask(self.local_update, clients, u=broadcast(server.initial_model()))
-        members, own = ([tensor for _, tensor in models.parameters()] for models in (server.w, up.w))
+        met = server.w[server.met] if bool(server.met.any()) else server.initial_model()
+        members, own = ([tensor for _, tensor in models.parameters()] for models in (met, up.w))
         if self.variant == "attention":
             among, towards, itself = self.compare(members), cross_distances(own, members), 0.0
         else:
             everyone = self.compare([torch.cat(pair) for pair in zip(members, own, strict=True)])
-            among, towards, itself = everyone[: server.K, : server.K], everyone[server.K :, : server.K], 1.0
+            among, towards, itself = everyone[: len(met), : len(met)], everyone[len(met) :, : len(met)], 1.0
         xi = torch.stack([self.mixing(with_newcomer(among, row, itself))[-1] for row in towards])
-        return {"u": server.w.mixed(xi[:, :-1]) + up.w * xi[:, -1]}
+        return {"u": met.mixed_with_own(up.w, xi)}
 
     def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
         """The own model, which goes on as every client's does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -47,6 +47,13 @@ class FineTuned(GlobalModel):
             offer["w"], epochs=self.epochs_ft, batches="fine-tuning", only=self.part, lr=self.lr_ft, optimiser=None
         )
         return Predictor(tuned.models)
+
+    def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
+        """The global model, which those with labels tune as members do."""
+        w = received["theta"]
+        yield Predictor(w)
+        for tuned in site.by_epoch(w, epochs, only=self.part, lr=self.lr_ft):
+            yield Predictor(tuned)
 
 
 @register

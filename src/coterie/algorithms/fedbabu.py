@@ -66,8 +66,5 @@ class FedBABU(PrivateHead, FineTuned):
         return {"phi": broadcast(server.phi)}
 
     def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
-        """The global model, which those with labels tune as members do."""
-        w = self.joined(site, received["phi"])
-        yield Predictor(w)
-        for tuned in site.by_epoch(w, epochs, only=self.part, lr=self.lr_ft):
-            yield Predictor(tuned)
+        """(phi, h^0), which those with labels tune as members do."""
+        yield from FineTuned.newcomer(self, site, epochs, theta=self.joined(site, received["phi"]))

@@ -61,16 +61,17 @@ class FedDWA(Algorithm):
     topk: int = option(5, "models in a mixture", paper="5", least=1)
 
     def setup(self, server: Server) -> None:
-        """The personal models to send, theta^0 at first."""
+        """The personal models to send, theta^0 at first, and who has taken part."""
         server.w = server.initial_models()
         server.p = torch.eye(server.K, dtype=torch.float64)
+        server.met = torch.zeros(server.K, dtype=torch.bool)
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """d_ij = ||w_i* - w_j||^2 over those that answered; w_i <- sum_j p_ij w_j for them."""
         up = server.ask(self.local_update, cohort, w=server.w[cohort])
         heading, here = ([t for _, t in models.parameters()] for models in (up.guidance, up.w))
         p = inverse_distance_weights(cross_distances(heading, here), self.topk)
-        server.w[up.clients] = up.w.mixed(p)
+        server.w[up.clients], server.met[up.clients] = up.w.mixed(p), True
         rows = torch.zeros(len(up), server.K, dtype=torch.float64)
         rows[:, up.clients] = p
         server.p[up.clients] = rows
@@ -97,15 +98,16 @@ class FedDWA(Algorithm):
 
     def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
         """A round from the mean model, then a mixture of the members' models and the own; unlabelled: the mean."""
-        mean = broadcast(server.w.mixed(torch.full((1, server.K), 1.0 / server.K, dtype=torch.float64)))
+        met = server.w[server.met] if bool(server.met.any()) else server.initial_model()
+        mean = broadcast(met.mixed(torch.full((1, len(met)), 1.0 / len(met), dtype=torch.float64)))
         if not labelled:
             return {"theta": mean}
         up = server.ask(self.local_update, clients, w=mean)
-        heading, members = ([t for _, t in models.parameters()] for models in (up.guidance, server.w))
+        heading, members = ([t for _, t in models.parameters()] for models in (up.guidance, met))
         ahead = up.guidance - up.w
         distances = torch.cat([cross_distances(heading, members), ahead.dot(ahead).unsqueeze(1)], dim=1)
         p = inverse_distance_weights(distances, self.topk)
-        return {"theta": server.w.mixed(p[:, :-1]) + up.w * p[:, -1]}
+        return {"theta": met.mixed_with_own(up.w, p)}
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """p_ij, the share of w_j in client i's model."""

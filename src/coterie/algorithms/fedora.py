@@ -165,6 +165,7 @@ class Fedora(Algorithm):
         self.require(
             self.solver in ("auto", "closed_form") or self.alpha != inf, "solver", "closed_form where alpha is inf"
         )
+        self.require(self.solver != "iterative" or not self.exact, "solver", "closed_form where exact is set")
         if self.solver in FOR_MANY:
             self.require(self.similarity == "data", "solver", "closed_form where the similarity is not that of data")
             self.require(self.attach == "one_sided", "solver", "closed_form where attach is literal")
@@ -278,7 +279,7 @@ class Fedora(Algorithm):
         alone, itself = server.ask(self.first_model, up.clients), float(self.rank)
         bases = up.basis[torch.isin(up.clients, alone.clients)]
         A = self.graph.joined(server.similarity, bases, described, own=itself, **self.members(server))
-        return {"theta": server.theta.mixed(A[:, :-1]) + alone.theta * A[:, -1]}
+        return {"theta": server.theta.mixed_with_own(alone.theta, A)}
 
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """The similarities w_kk', and the propagation matrix, whose row k says what th^_k is made of.
@@ -298,7 +299,7 @@ class Fedora(Algorithm):
 
     def notes(self, server: Server) -> Mapping[str, float]:
         """How far th^ may be off: the bound of ``low_rank``, the residual of ``sparse``."""
-        how = self.how(len(server.met))
+        how = self.how(server.connected)
         if how == "low_rank":
             return {"propagation_bound": server.propagation.bound}
         return {"propagation_residual": server.propagation.residual} if how == "sparse" else {}

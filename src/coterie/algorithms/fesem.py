@@ -93,7 +93,7 @@ class FeSEM(Algorithm):
         members = everyone if self.members == "all" else up.clients
         due = first or server.round % self.recluster == 0
         if not first:
-            self.assign(server, everyone if due else latecomers)
+            self.assign(server, up.clients if due else latecomers)
             self.move_centres(server, members)
         if due and self.draw_centres(server, everyone):
             for _ in range(LONGEST):

@@ -124,7 +124,8 @@ class L2C(Algorithm):
         pi = site.zeros(site.K) + 1.0 / site.K
         if self.self_weight is not None and site.K > 1:
             pi = site.zeros(site.K) + (1.0 - self.self_weight) / (site.K - 1)
-            pi.scatter_(1, site.clients.unsqueeze(1).to(pi.device), self.self_weight)
+            own = site.clients.clamp(max=site.K - 1)  # newcomers are no row, and learn an alpha of their own
+            pi.scatter_(1, own.unsqueeze(1).to(pi.device), self.self_weight)
         site.alpha, site.adam = pi.log().clamp(min=NEVER), site.zeros(site.K, 3)
 
     def train(self, site: Site) -> Mapping[str, Any]:
@@ -153,7 +154,9 @@ class L2C(Algorithm):
         """D_j = theta^0 - w_j, the way that each member has come; unlabelled: none."""
         if not labelled or not bool(server.known.any()):
             return None
-        return {"D": broadcast(server.initial_model() - server.w[server.known])}
+        w = server.w[server.known]
+        way = server.initial_model() - w
+        return {"D": broadcast(way.with_buffers(w, torch.ones(len(w), dtype=torch.bool)))}
 
     def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
         """Learn alpha, equal for all at first, over the ways of all members and of the own training."""

@@ -90,10 +90,10 @@ class L2GD(Algorithm):
             server.ask(self.averaging_steps, cohort, steps=steps)
             return
         up = server.ask(self.upload, cohort, average=torch.ones(len(cohort)))
+        went = server.ask(self.averaging_steps, cohort, steps=steps, mean=broadcast(up.x))
         server.w, server.transfers = up.x, server.transfers + 1
         server.moved[:] = True
-        server.moved[up.clients] = False
-        server.ask(self.averaging_steps, cohort, steps=steps, mean=broadcast(server.w))
+        server.moved[went.clients[torch.isin(went.clients, up.clients)]] = False
 
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:

@@ -77,17 +77,17 @@ class LGFedAvg(DividedModel):
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """phi <- sum_k p_k phi_k, or in a round of the warm start w <- sum_k p_k w_k."""
-        if server.round <= self.warm_start:
-            shares = self.shares(server, cohort)
+        shares, warm = self.shares(server, cohort), server.round <= self.warm_start
+        if warm:
             up = server.ask(self.common_update, cohort, average=shares, w=broadcast(server.w))
-            server.w, server.phi = up.w, up.w[self.shared]
         else:
-            shares = self.shares(server, cohort)
             up = server.ask(self.local_update, cohort, average=shares, phi=broadcast(server.phi))
-            server.phi = up.phi
-        if server.unlabelled_newcomers:
+        if server.unlabelled_newcomers:  # asked before the server has moved: whoever fails is left as it was
             lent = server.ask(self.lend, up.clients)
             server.bodies[lent.clients], server.met[lent.clients] = lent.body, True
+        if warm:
+            server.w = up.w
+        server.phi = up.w[self.shared] if warm else up.phi
 
     def common_update(self, site: Site, w: Models) -> Mapping[str, Any]:
         """FedAvg's round, whose model the client keeps to go on from."""

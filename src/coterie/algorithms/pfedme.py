@@ -77,7 +77,7 @@ class PFedMe(GlobalModel):
                 f"lambda {self.lambda_:g} times the learning rate {site.lr:.4g} exceeds 1, so that w would overshoot "
                 "its personal model; lower lambda or training.lr"
             )
-        theta = w.clone()
+        theta, everyone = w.clone(), torch.ones_like(site.trained)
         for step in site.steps(steps=self.local_steps):
             if not self.warm_start:
                 theta[step.rows] = w[step.rows]
@@ -85,8 +85,8 @@ class PFedMe(GlobalModel):
                 gradient = self.inner_gradient(site.gradient(theta, step), theta[step.rows], w[step.rows])
                 theta = step.shift(theta, gradient * -self.inner_lr)
             w = step.update(w, (w - theta)[step.rows] * self.lambda_)
-        everyone = torch.ones_like(site.trained)
-        site.theta, site.trained = theta.with_buffers(w, everyone), everyone
+            theta = theta.with_buffers(w, everyone)
+        site.theta, site.trained = theta, everyone
         return {"w": w}
 
     def inner_gradient(self, gradient: Models, theta: Models, w: Models) -> Models:
@@ -117,4 +117,5 @@ class PFedMe(GlobalModel):
             for step in site.steps(epochs=1, batches=f"train {epoch}"):
                 gradient = self.inner_gradient(site.gradient(theta, step), theta[step.rows], w[step.rows])
                 theta = step.shift(theta, gradient * -self.inner_lr)
+                step.settle(theta)
             yield Predictor(theta)

@@ -138,7 +138,7 @@ class SFL(Algorithm):
         among = squared_distances(others)
         joined = [with_newcomer(among, row, 0.0) for row in cross_distances(own, others)]
         rows = torch.stack([self.mixing(distances)[-1] for distances in joined])
-        return {"theta": members.mixed(rows[:, :-1]) + up.v * rows[:, -1], "w": w}
+        return {"theta": members.mixed_with_own(up.v, rows), "w": w}
 
     def newcomer(self, site: Site, epochs: int, **received: Any) -> Iterator[Predictor]:
         """u, tuned with the pulls to w and u; or w as it is."""

@@ -57,8 +57,9 @@ class Acquaintances:
         return whole
 
     def among_all(self, matrix: Tensor, others: Tensor) -> Tensor:
-        """A ``matrix: (m, m)`` of the rows within ``others: (K, K)``, which is changed."""
-        others[self.clients.unsqueeze(1), self.clients.unsqueeze(0)] = matrix
+        """A ``matrix: (l, l)`` of the first l rows within ``others: (K, K)``, which is changed."""
+        own = self.clients[: len(matrix)]
+        others[own.unsqueeze(1), own.unsqueeze(0)] = matrix
         return others
 
     def state_dict(self) -> dict[str, Any]:

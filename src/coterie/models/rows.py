@@ -330,6 +330,22 @@ class Models:
                 result[name] = mixed if target is None else target.copy_(mixed)
         return Models(self.layout, result)
 
+    def mixed_with_own(self, own: Models, weights: Tensor) -> Models:
+        """Mixtures of these models and, last, of a model of each row's own; ``weights: (r, k + 1)``, ``own: (r,)``.
+
+        As `mixed`, of which it is the special case that each row has one more model to itself.
+        """
+        taken, share = self.mixed(weights[:, :-1]), weights[:, -1]
+        result = taken + own * share
+        for name in self.layout.buffers if self.layout.policy == "average" else ():
+            others, itself = taken.tensors[name], own.tensors[name]
+            column = share.to(others.device).reshape(-1, *[1] * (others.ndim - 1))
+            if others.is_floating_point():
+                result.tensors[name] = others + column.to(others.dtype) * itself
+            else:
+                result.tensors[name] = torch.where(column != 0, torch.maximum(others, itself), others)
+        return result
+
     def _other_buffer(self, weights: Tensor | Mixing, source: Tensor) -> Tensor:
         rows = weights.shape[0]
         if not source.is_floating_point():

@@ -65,11 +65,11 @@ class ClientGraph:
             sparse = neighbour_graph(
                 known[order], seen=seen[order], topk=self.topk or len(known), self_loop=self.self_loop, **self._weight
             )
-            return Neighbours(sparse[back.numpy()][:, back.numpy()], self.alpha, exact=self.exact)
+            return Neighbours(sparse[back.numpy()][:, back.numpy()], self.alpha, exact=self.exact, seen=seen)
         P = row_stochastic(self._weights(known[order][:, order], seen[order], self.self_loop))[back][:, back]
         if solver == "iterative":
             return propagate_iteratively(P, torch.eye(len(P), dtype=P.dtype), self.alpha)
-        return propagation_matrix(P, self.alpha, exact=self.exact)
+        return propagation_matrix(P, self.alpha, exact=self.exact, seen=seen)
 
     def towards(self, bases: Tensor, members: Tensor, *, seen: Tensor, order: Tensor) -> Tensor:
         """What those with ``bases: (r, d_in, p)`` take from each of the ``members: (m, d_in, p)``, ``(r, m)``."""

@@ -78,11 +78,17 @@ class Neighbours(Mixing):
             of the largest entry of its Theta.
     """
 
-    def __init__(self, P: csr_array | None = None, alpha: float = 0.0, *, exact: bool = False) -> None:
-        """P is row-stochastic ``(K, K)``, alpha finite; ``exact`` as for :func:`propagation_matrix`."""
+    def __init__(
+        self, P: csr_array | None = None, alpha: float = 0.0, *, exact: bool = False, seen: Tensor | None = None
+    ) -> None:
+        """P is row-stochastic ``(K, K)``, alpha finite; ``exact`` and ``seen`` as for :func:`propagation_matrix`."""
         if not 0 <= alpha < math.inf:
             raise CoterieError(f"The propagation over a sparse graph needs a finite alpha of at least 0, got {alpha}.")
-        self.P, self.alpha, self.exact = csr_array((0, 0)) if P is None else csr_array(P), alpha, exact
+        self.P, self.alpha = csr_array((0, 0)) if P is None else csr_array(P), alpha
+        if exact:
+            both = diags_array(np.ones(self.shape[0]) if seen is None else seen.cpu().numpy().astype(np.float64))
+            one_sided = (eye_array(self.shape[0]) - both) @ self.P
+            self.P = csr_array(both @ (self.P + self.P.T) @ both / 2 + one_sided)
         self.residual = 0.0
         self._systems: dict[torch.dtype, _System] = {}  # decomposed when they are first needed
 
@@ -121,7 +127,7 @@ class Neighbours(Mixing):
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: the graph, from which the rest follows."""
         return {
-            "clients": self.shape[0], "alpha": self.alpha, "exact": self.exact, "residual": self.residual,
+            "clients": self.shape[0], "alpha": self.alpha, "residual": self.residual,
             "starts": torch.from_numpy(self.P.indptr).clone(), "columns": torch.from_numpy(self.P.indices).clone(),
             "values": torch.from_numpy(self.P.data).clone(),
         }  # fmt: skip
@@ -130,13 +136,14 @@ class Neighbours(Mixing):
         """Take back what ``state_dict`` gave."""
         values, columns, starts = (state[name].cpu().numpy() for name in ("values", "columns", "starts"))
         self.P = csr_array((values, columns, starts), shape=(state["clients"], state["clients"]))
-        self.alpha, self.exact, self.residual = state["alpha"], state["exact"], state["residual"]
+        self.alpha, self.residual = state["alpha"], state["residual"]
+        if state.get("exact"):  # an earlier version kept the graph as it was
+            self.P = csr_array((self.P + self.P.T) / 2)
         self._systems = {}
 
     def _rates(self) -> csr_array:
         """How strongly each client listens to each other, ``(K, K)`` without a diagonal."""
-        P = (self.P + self.P.T) / 2 if self.exact else self.P
-        rates = csr_array(P - diags_array(P.diagonal()))
+        rates = csr_array(self.P - diags_array(self.P.diagonal()))
         rates.eliminate_zeros()
         return rates
 

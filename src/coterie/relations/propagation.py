@@ -111,7 +111,7 @@ def restrict(W: Tensor, seen: Tensor) -> Tensor:
     return row_stochastic(torch.where(mask, W, torch.zeros_like(W)))
 
 
-def propagation_matrix(P: Tensor, alpha: float, *, exact: bool = False) -> Tensor:
+def propagation_matrix(P: Tensor, alpha: float, *, exact: bool = False, seen: Tensor | None = None) -> Tensor:
     """Return the matrix A with ``Theta_hat = A Theta``: the propagation in closed form.
 
     ``A = (1 - kappa) (I - kappa P)^-1`` with ``kappa = alpha / (1 + alpha)``, computed in the equivalent form
@@ -124,6 +124,8 @@ def propagation_matrix(P: Tensor, alpha: float, *, exact: bool = False) -> Tenso
         alpha: strength of the propagation, 0 (none) to ``math.inf``.
         exact: minimise the server's objective as printed, ``A = (I + alpha/2 (I + C - P - P'))^-1`` with C
             the column sums of P. Equal to the default for symmetric P.
+        seen: ``(K,)`` bool, whom ``exact`` is about; the others' columns of P are zero, and they take from these
+            without pulling at them. None means all.
 
     Returns:
         ``(K, K)`` float64, non-negative, rows sum to one.
@@ -137,7 +139,8 @@ def propagation_matrix(P: Tensor, alpha: float, *, exact: bool = False) -> Tenso
         raise CoterieError(f"alpha must be at least 0, got {alpha}.")
     rates = P.to(torch.float64).clone()
     if exact:
-        rates = (rates + rates.T) / 2
+        both = torch.ones(len(rates), 1, dtype=torch.bool) if seen is None else seen.reshape(-1, 1)
+        rates = torch.where((both & both.T).to(rates.device), (rates + rates.T) / 2, rates)
     rates.fill_diagonal_(0.0)
     if math.isinf(alpha):
         return _limit(rates)

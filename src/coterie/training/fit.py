@@ -203,6 +203,11 @@ class Step:
         moved[self.rows] = moved[self.rows] + change
         return moved
 
+    def settle(self, theta: Models) -> None:
+        """Give the active rows of ``theta: (k,)`` the batch statistics after the last gradient, in place."""
+        for name, statistics in self.buffers.items():
+            theta.tensors[name][self.rows] = statistics
+
 
 @dataclass
 class Optimisers:
