@@ -6,6 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -169,3 +170,12 @@ def test_a_crash_while_writing_keeps_the_former_checkpoint(file: Path, monkeypat
         checkpoint.save(file, begun("fedora", "paper"))
     assert file.read_bytes() == before
     assert [p.name for p in file.parent.iterdir()] == ["fedora.pt"]
+
+
+def test_numbers_of_numpy_are_kept_as_plain_ones(tmp_path: Path) -> None:
+    """A checkpoint could be written with them, but not read."""
+    sim, other = begun("fedavg", None), begun("fedavg", None)
+    sim.server.best, sim.server.names_seen = np.float64(0.5), [np.str_("a"), np.int64(3)]
+    checkpoint.save(tmp_path / "run.pt", sim)
+    checkpoint.load(tmp_path / "run.pt", other)
+    assert (other.server.best, other.server.names_seen) == (0.5, ["a", 3])

@@ -35,9 +35,13 @@ def run(algorithm: str, model: ModelSpec, device: str) -> Simulation:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("algorithm", sorted(available_algorithms()))
 def test_gpu_gives_the_models_of_the_cpu(algorithm: str, model: ModelSpec) -> None:
-    on_cpu, on_gpu = run(algorithm, model, "cpu").report_models(), run(algorithm, model, "cuda").report_models()
-    for name, tensor in on_cpu.tensors.items():
-        torch.testing.assert_close(on_gpu.tensors[name].cpu(), tensor, rtol=0, atol=1e-8)
+    on_cpu, on_gpu = run(algorithm, model, "cpu"), run(algorithm, model, "cuda")
+    theirs = on_gpu.report_models().tensors
+    for name, tensor in on_cpu.report_models().tensors.items():
+        torch.testing.assert_close(theirs[name].cpu(), tensor, rtol=0, atol=1e-8)
+    losses = on_gpu.report_losses(on_gpu.report_predictor())
+    for name, values in on_cpu.report_losses(on_cpu.report_predictor()).items():
+        torch.testing.assert_close(torch.from_numpy(losses[name]), torch.from_numpy(values), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", sorted(available_algorithms()))

@@ -52,6 +52,30 @@ def test_noise_does_not_depend_on_chunks_and_is_new_in_every_round(name: str) ->
     assert abs(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1]) < 0.5
 
 
+class Twice(Algorithm):
+    """The server asks the same thing twice in a round."""
+
+    name = "twice"
+
+    def setup(self, server: Server) -> None:
+        server.w = server.initial_model()
+
+    def round(self, server: Server, cohort: torch.Tensor) -> None:
+        answers = [server.ask(self.upload, cohort, w=broadcast(server.w)) for _ in range(2)]
+        server.difference = answers[1].w - answers[0].w
+
+    def upload(self, site: Site, w: Models) -> dict[str, Any]:
+        return {"w": w}
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_noise_is_new_in_every_answer(chunk: int | None) -> None:
+    sim = simulation(FEDERATION, Twice(), privacy=Policy(clip=1.0, noise=1.0), rounds=1, chunk=chunk)
+    sim.advance()
+    assert (sim.server.difference.flat().std(dim=1) > 0.5).all()  # of the same noise nothing would be left
+    assert sim.noised.tolist() == [2] * 4
+
+
 def test_going_on_changes_neither_noise_nor_account(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
     settings: dict[str, Any] = {"privacy": Policy(clip=0.1, noise=2.0), "rounds": 4, "evaluate_every": 4}

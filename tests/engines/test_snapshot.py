@@ -49,3 +49,18 @@ def test_what_was_loaded_from_disk_stays_when_a_later_round_is_better(monkeypatc
     best.take(later)
     for name, tensor in loaded.models.tensors.items():
         assert torch.equal(tensor, first.tensors[name])
+
+
+def test_chunks_of_mixtures_have_as_many_candidates() -> None:
+    models, ((some, first), (others, second)) = chunks(3, 0)
+    narrow = Predictor(second.models.chosen(torch.tensor([[2], [0]])), torch.ones(2, 1, dtype=torch.float64))
+    with pytest.raises(ValueError, match="of 1 and 3 models"):
+        Snapshot(K).take(iter([(some, first), (others, narrow)]))
+    best, wide = Snapshot(K), narrow.widened(3)
+    best.take(iter([(some, first), (others, wide)]))
+    loaded = best.load()
+    assert loaded.weights is not None
+    assert loaded.weights[2:].tolist() == [[1.0, 0.0, 0.0]] * 2
+    for name, tensor in models.tensors.items():
+        assert torch.equal(loaded.models.tensors[name][2:, 0], torch.stack([tensor[2, 2], tensor[3, 0]]))
+    assert first.widened(3) is first

@@ -16,11 +16,12 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 from test_shared import together
 from test_shares import near, played, ray, shared
 
+from coterie.engines import examples
 from coterie.engines.examples import example_losses
 from coterie.federation.data import ClientData, Normal
 from coterie.federation.federation import SPLITS, Federation
 from coterie.models import module_of
-from toys import names_of, saved, simulation
+from toys import classified, names_of, run, saved, simulation
 
 __all__ = ["ray"]  # the fixture
 
@@ -117,3 +118,15 @@ def close(reports: Any, expected: Any) -> None:
         for split, metrics in other.evaluations.items():
             for metric, values in metrics.items():
                 np.testing.assert_allclose(mine.evaluations[split][metric], values, rtol=1e-7, err_msg=metric)
+
+
+@pytest.mark.parametrize("name", ["local", "fedem", "fedavg"])
+def test_losses_do_not_depend_on_how_many_clients_are_measured_at_a_time(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = simulation(classified((7, 4, 9, 5)), name)
+    run(sim)
+    whole = sim.report_losses(sim.report_predictor())
+    monkeypatch.setattr(examples, "AT_A_TIME", 1)
+    for loss, values in sim.report_losses(sim.report_predictor()).items():
+        np.testing.assert_allclose(values, whole[loss], rtol=0, atol=1e-12)

@@ -406,6 +406,16 @@ def test_a_factory_that_hands_out_one_module() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
+def test_batch_normalisation_without_running_statistics_is_refused() -> None:
+    """Else a client would be evaluated by the examples that are measured beside its own."""
+
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 3))
+
+    with pytest.raises(CoterieError, match="Sequential: 1 is a batch normalisation without running statistics"):
+        Stack(build, (4,))
+
+
 def test_layout() -> None:
     stack = stack_of(sequence(nn.BatchNorm1d(6)), policy="local")
     layout = stack.layout

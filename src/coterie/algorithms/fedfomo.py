@@ -154,7 +154,7 @@ class FedFomo(Algorithm):
     def local_update(self, site: Site, models: Models, index: Tensor) -> Mapping[str, Any]:
         """a_n, b_n from validation losses; w <- w + sum_n b_n (w_n - w); then E epochs of training."""
         base = site.theta if self.baseline == "own" else site.before
-        received = index != site.clients.unsqueeze(1)
+        received = index != site.clients.to(index.device).unsqueeze(1)
         a = torch.where(received, self.benefits(site, base, models), 0.0)
         if self.baseline == "own":
             mixed, b = mixed_in(site.theta, models, a)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,6 +44,8 @@ def owned(value: Any) -> Any:
         return {key: owned(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(owned(entry) for entry in value)
+    if isinstance(value, np.generic):
+        return owned(value.item())  # a checkpoint could be written, but not read
     if value is None or isinstance(value, bool | int | float | str) or hasattr(value, "state_dict"):
         return value
     raise TypeError(

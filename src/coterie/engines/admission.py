@@ -179,7 +179,8 @@ class Admission(Simulation):
             for client in here[rows][lost]:
                 self._fail(int(client), "its model or what it predicts became NaN or infinite")
             parts.append((rows.tolist(), predictor))
-        final.take(iter(parts))
+        widest = max(predictor.candidates for _, predictor in parts)
+        final.take((rows, predictor.widened(widest)) for rows, predictor in parts)
         return values, final.load()
 
     def _where_finite(self, predictor: Predictor, measured: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -246,8 +246,9 @@ class SiteBank:
     # --- an engine's view ----------------------------------------------------------------------------------------
     def staged(self, leaf: str, clients: Tensor) -> Rows:
         """The staged rows of ``clients``, all of which set the attribute in this round."""
-        stage = self._stages[leaf]
-        return take(stage.rows, stage.slots(clients))
+        with self._lock:
+            stage = self._stages[leaf]
+            return take(stage.rows, stage.slots(clients))
 
     def known(self, leaf: str) -> tuple[Tensor, Tensor]:
         """Clients ``(c,)`` with a committed value of their own of an attribute that is a tensor, and the values."""
@@ -260,17 +261,18 @@ class SiteBank:
 
     def answers(self, leaf: str, clients: Tensor) -> Rows:
         """The staged rows of ``clients`` as answers, which later asks of the round leave as they are."""
-        stage = self._stages[leaf]
-        stage.writer[stage.slots(clients)], stage.held[stage.slots(clients)] = ANSWERED, True
-        rows = self.staged(leaf, clients)
+        with self._lock:
+            stage = self._stages[leaf]
+            stage.writer[stage.slots(clients)], stage.held[stage.slots(clients)] = ANSWERED, True
+            rows = self.staged(leaf, clients)
         if isinstance(rows, Models):
             rows.owned = True
         return rows
 
     def same_storage(self, value: Rows, clients: Tensor) -> str | None:
         """The attribute whose staged rows of ``clients`` are this very value, if there is one."""
-        for leaf in self._stages:
-            if all(int(c) in self._stages[leaf].slot for c in clients):
+        for leaf, stage in self._staged_now():
+            if all(int(c) in stage.slot for c in clients):
                 own = self.staged(leaf, clients)
                 if (
                     type(own) is type(value)
@@ -283,7 +285,7 @@ class SiteBank:
     def finite(self, clients: Tensor) -> Tensor:
         """Which of ``clients: (k,)`` staged finite values only, ``(k,)`` bool."""
         good = torch.ones(len(clients), dtype=torch.bool)
-        for stage in self._stages.values():
+        for _, stage in self._staged_now():
             slots = stage.slots(clients)
             here = stage.holds(slots)
             if isinstance(stage.rows, list) or not bool(here.any()):
@@ -294,6 +296,11 @@ class SiteBank:
             elif isinstance(rows, Tensor) and rows.is_floating_point():
                 good[here] &= finite_rows(rows).cpu()
         return good
+
+    def _staged_now(self) -> list[tuple[str, Stage]]:
+        """What is staged at this moment; another thread may be about to stage an attribute that nobody has yet."""
+        with self._lock:
+            return list(self._stages.items())
 
     def commit(self, answered: Tensor) -> None:
         """Make the staged rows of clients with ``answered: (K,)`` bool their state, and forget the others."""

@@ -6,6 +6,7 @@ An engine is an implementation of ``ask``: subclasses say how a call reaches the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -118,6 +119,7 @@ class Engine(ABC):
         self._failures: list[Failure] = []
         self._failed = torch.zeros(len(self.names), dtype=torch.bool)
         self._answered = torch.zeros(len(self.names), dtype=torch.bool)
+        self._calls: Counter[str] = Counter()  # of each client method, in this round
         self._store = ServerStore()
         self.clock: Callable[[], float] = perf_counter
         self._serve()
@@ -187,7 +189,9 @@ class Engine(ABC):
         away = self._absent() | self._failed
         present = (~away[asked]).nonzero().flatten()
         self._failed[asked[away[asked]]] = True
-        reply = self._reach(Call(method, self.round, asked, present, payload, average))
+        name = getattr(method, "__name__", "")
+        reply = self._reach(Call(method, self.round, asked, present, payload, average, self._calls[name]))
+        self._calls[name] += 1
         for position, reason in reply.failed:
             self._fail(int(asked[position]), reason)
         for name, sizes in reply.received.items():
@@ -254,6 +258,7 @@ class Engine(ABC):
         self.ledger.begin_round()
         self._failures, self._failed = [], torch.zeros(self.K, dtype=torch.bool)
         self._answered = torch.zeros(self.K, dtype=torch.bool)
+        self._calls.clear()
         begin = self.clock()
         cohort = self.settings.participation.cohort(self.settings.seed, self.round, self.K)
         self._welcome(cohort)

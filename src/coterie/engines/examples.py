@@ -12,6 +12,9 @@ from coterie.models import Stack
 from coterie.training import absolute_error, hits, in_units, squared_error
 from coterie.training.measure import Statistic, per_example
 
+AT_A_TIME = 128 * 2**20
+"""Bytes of the models that are measured at a time."""
+
 
 def _error(outputs: Tensor, targets: Tensor) -> Tensor:
     return 1.0 - hits(outputs, targets)
@@ -54,7 +57,20 @@ def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: s
     off by some ``absolute`` or ``squared`` difference, the mean over several, or ``absolute:0`` of a single one. Of two
     classes there are the probability of the second (``score``) and which it is (``target``) as well, since an AUROC is
     made of pairs of examples.
+
+    The predictor may lie elsewhere, in files even: few enough clients' models for memory are taken at a time.
     """
+    size = max(1, predictor.candidates * predictor.models.bytes_per_row()[0])
+    at_a_time = max(1, AT_A_TIME // size)
+    parts = [
+        _losses_of(stack, predictor.part(slice(first, first + at_a_time), stack.device), own, task, classes)
+        for first in range(0, max(1, data.k), at_a_time)
+        for own in [data.select(list(range(first, min(first + at_a_time, data.k))))]
+    ]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _losses_of(stack: Stack, predictor: Predictor, data: ClientData, task: str, classes: int) -> dict[str, Tensor]:
     classification = task == "classification"
     models, runs, probabilities = as_stack(stack, predictor, classification)
     statistics: dict[str, Statistic]

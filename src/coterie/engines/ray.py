@@ -92,12 +92,13 @@ class Share:
         method: Callable[..., Any],
         shared: Mapping[str, Any],
         round: int,
-        where: tuple[Tensor, Tensor],
+        where: tuple[Tensor, Tensor, int],
         own: Mapping[str, Any],
         average: Tensor | None,
     ) -> Parcel:
         """The reply to a call: ``shared`` and ``own`` are its payload."""
-        return Parcel(self.sites.answer(Call(method, round, *where, {**shared, **own}, average)))
+        asked, present, number = where
+        return Parcel(self.sites.answer(Call(method, round, asked, present, {**shared, **own}, average, number)))
 
     def commit(self, good: Tensor) -> None:
         """End a round."""
@@ -258,7 +259,7 @@ class RayEngine(Engine):
         for actor in self._actors:
             at, own = called(call, actor.clients)
             if len(own.present):
-                where = Parcel((own.asked, own.present))
+                where = Parcel((own.asked, own.present, own.number))
                 answer = actor.handle.answer.remote(
                     call.method, shared, call.round, where, Parcel(own.payload), Parcel(own.average)
                 )

@@ -61,6 +61,8 @@ class Call:
         What they receive: one row for each of the k, or marked as shared.
     average : Tensor (k,), optional
         Weights, where only the weighted mean of the answers is wanted.
+    number : int
+        How often the method was called before in this round.
     """
 
     method: Callable[..., Any]
@@ -69,6 +71,7 @@ class Call:
     present: Tensor
     payload: Mapping[str, Any]
     average: Tensor | None = None
+    number: int = 0
 
 
 @dataclass
@@ -193,7 +196,7 @@ class Sites:
             leaving = self.statistics.leave(site, returned, index)
             finite = _finite(leaving, site.k)  # as trained: clipping makes of what is not finite no change
             try:
-                leaving = self._filtered(call.method, site, arrived, leaving, index)
+                leaving = self._filtered(call, site, arrived, leaving, index)
             except Refused as error:
                 sentence = str(error).replace("policy.", "privacy.")  # where the settings, and not a site, say so
                 raise CoterieError(f"{self.algorithm.name}: {sentence}") from error
@@ -235,13 +238,13 @@ class Sites:
 
     def _filtered(
         self,
-        method: Callable[..., Any],
+        call: Call,
         site: Site,
         received: Mapping[str, Value],
         values: dict[str, Any],
         peers: Mapping[str, Tensor],
     ) -> dict[str, Any]:
-        """What clients send, clipped and noised where the settings say so; noise by client, round and method."""
+        """What clients send, clipped and noised where the settings say so; noise by client, round and call."""
         if (policy := self.privacy) is None or not values:
             return values
 
@@ -255,7 +258,8 @@ class Sites:
 
         if policy.noise is None:
             return filtered(slice(None), None)
-        keys = site.key(f"noise on {getattr(method, '__name__', 'an answer')}")
+        again = f" {call.number}" if call.number else ""
+        keys = site.key(f"noise on {getattr(call.method, '__name__', 'an answer')}{again}")
         each = [
             filtered(slice(row, row + 1), torch.Generator().manual_seed(int(key) % 2**63))
             for row, key in enumerate(keys)

@@ -84,6 +84,8 @@ class Snapshot:
 
     def _put(self, clients: Sequence[int], predictor: Predictor) -> None:
         assert self.predictor is not None
+        if predictor.models.lead[1:] != self.predictor.models.lead[1:]:
+            raise ValueError(f"predictors of {predictor.candidates} and {self.predictor.candidates} models")
         rows = torch.as_tensor(clients)
         if self.predictor.weights is not None and predictor.weights is not None:
             self.predictor.weights[rows] = predictor.weights.cpu()

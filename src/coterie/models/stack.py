@@ -65,6 +65,8 @@ class Stack:
         self.mixes_examples = any(isinstance(m, _NORMS) for m in self.module.modules())
         self._layers: StackedLayers | None = None
         self._featuriser: Stack | None = None
+        self._building = threading.Lock()
+        self._check_statistics()
         self._probe()
         self.smallest_batch = self._smallest_batch()
         self.in_turn: str | None = None
@@ -95,6 +97,16 @@ class Stack:
         names = (*self.layout.parameters, *self.layout.buffers)
         models = Models(self.layout, {n: torch.stack([draw[n] for draw in draws]).to(self.device) for n in names})
         return models if distinct or count == 1 else models.repeat(count)
+
+    def _check_statistics(self) -> None:
+        """Refuse what would evaluate a client by the examples that are measured beside its own."""
+        for name, module in self.module.named_modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+                raise CoterieError(
+                    f"model {type(self.module).__name__}: {name} is a batch normalisation without running statistics, "
+                    "so that an example's prediction would depend on those beside it; leave track_running_stats on, "
+                    "or use torch.nn.GroupNorm"
+                )
 
     def _probe(self) -> None:
         """Try one small batch: inputs that do not fit and unkeyed random numbers show at once."""
@@ -236,27 +248,23 @@ class Stack:
                     tensors[name][rows] = own[name]
         return torch.cat(outputs)[torch.cat(order).argsort()]
 
+    def _without_head(self) -> Stack:
+        head = self.head
+
+        def build() -> nn.Module:
+            if not head:  # the whole model is the head
+                return nn.Identity()
+            module = copy.deepcopy(self.build())
+            parent, _, leaf = head.rpartition(".")
+            setattr(module.get_submodule(parent), leaf, nn.Identity())
+            return module
+
+        return Stack(build, self.feature_shape, executor=self.executor, dtype=self.dtype, device=self.device, head=head)
+
     def features(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """What enters the head, in evaluation mode: ``(k, B, ...)``."""
-        if self._featuriser is None:
-            head = self.head
-
-            def build() -> nn.Module:
-                if not head:  # the whole model is the head
-                    return nn.Identity()
-                module = copy.deepcopy(self.build())
-                parent, _, leaf = head.rpartition(".")
-                setattr(module.get_submodule(parent), leaf, nn.Identity())
-                return module
-
-            self._featuriser = Stack(
-                build,
-                self.feature_shape,
-                executor=self.executor,
-                dtype=self.dtype,
-                device=self.device,
-                head=head,
-            )
+        with self._building:  # worker threads may ask at the same time
+            self._featuriser = self._featuriser or self._without_head()
         names = (*self._featuriser.layout.parameters, *self._featuriser.layout.buffers)
         return self._featuriser.forward({name: tensors[name] for name in names}, inputs)
 

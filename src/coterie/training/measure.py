@@ -19,6 +19,8 @@ from coterie.training.losses import Objective
 
 # float entries of one batch of inputs: large enough for matrix products, small enough for the caches
 BATCH_BUDGET = 4_000_000
+# examples of one batch of a common model: layers may make far more numbers of an example than it has itself
+LONGEST = 4096
 Statistic = Callable[[Tensor, Tensor], Tensor]
 Observe = Callable[[Tensor, Tensor], None]
 """Is shown the outputs ``(m, ...)`` of the examples at places ``(m,)``, counted from the first of the data."""
@@ -104,7 +106,7 @@ def _means_of_common(
 ) -> dict[str, Tensor]:
     one = {name: tensor[:1] for name, tensor in models.tensors.items()}
     first, total = int(data.offsets[0]), data.total
-    width = max(1, BATCH_BUDGET // max(1, prod(data.feature_shape))) if total else 1
+    width = min(LONGEST, max(1, BATCH_BUDGET // max(1, prod(data.feature_shape)))) if total else 1
     collected: dict[str, list[Tensor]] = {name: [] for name in statistics}
     for begin in range(0, total, width):
         positions = torch.arange(begin, min(begin + width, total), device=data.offsets.device) + first
