@@ -104,6 +104,11 @@ def test_half_the_clients_a_round_some_of_them_away(name: str, tmp_path: Path) -
     equal_to_the_simulation(name, tmp_path, rounds=4, participation=HALF, absent=away)
 
 
+def test_answers_may_widen_from_one_round_to_the_next(tmp_path: Path) -> None:
+    """After its warm-up a client asks its neighbours too."""
+    equal_to_the_simulation("federico", tmp_path, options={"warm_up": 1, "neighbours": 2})
+
+
 @pytest.mark.parametrize("name", ["local", "ditto", "fedem", "fedrod"])
 def test_optimisers_go_on_at_the_sites(name: str, tmp_path: Path) -> None:
     away = {2: ("client-1",), 3: ("client-0", "client-3")}
@@ -185,6 +190,19 @@ def test_a_site_that_is_not_connected_is_named_in_every_round_that_it_misses(nam
         reports.append(ours.advance())
     missed = [(failure.round, failure.client, failure.reason) for r in reports for failure in r.failures]
     assert missed == [(2, "client-3", "it was not connected"), (3, "client-3", "it was not connected")]
+    assert [mine.answered for mine in reports] == [other.answered for other in expected]
+    near(saved(ours)["server"], saved(theirs)["server"])
+
+
+@pytest.mark.parametrize("name", ["pgfed", "fedfomo"])
+def test_answers_about_those_who_were_there_are_as_wide_as_they_were_many(name: str, tmp_path: Path) -> None:
+    ours = remote(FEDERATION, name, folder=tmp_path, rounds=5, evaluate_every=1)
+    theirs, expected = simulated(name, evaluate_every=1, rounds=5, absent={2: ("client-2", "client-3")})
+    assert isinstance(ours.post, LocalPost)
+    reports = [ours.initial_report()]
+    while not ours.finished:
+        ours.post.away = {"client-2", "client-3"} if ours.round == 1 else set()
+        reports.append(ours.advance())
     assert [mine.answered for mine in reports] == [other.answered for other in expected]
     near(saved(ours)["server"], saved(theirs)["server"])
 

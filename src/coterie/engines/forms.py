@@ -17,7 +17,7 @@ Form = tuple[tuple[str, str], ...]  # of every value its name, and its kind, typ
 
 
 class Forms:
-    """Knows the form of each client method's answers from those that came in.
+    """Knows the form of the answers to each question from those that came in.
 
     Parameters
     ----------
@@ -29,20 +29,25 @@ class Forms:
 
     def __init__(self, layout: Layout, dtype: torch.dtype) -> None:
         self.layout, self.dtype = layout, dtype
-        self._known: dict[str, Form] = {}
+        self._known: dict[tuple[str, Form], Form] = {}
 
-    def problems(self, method: str, answers: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    def problems(
+        self, method: str, payload: Mapping[str, Any], answers: Mapping[int, Mapping[str, Any]]
+    ) -> dict[int, str]:
         """Why answers to a client method, by client, cannot be used.
 
-        The form that most of them have is the right one, and stays so.
+        The form that most of them have is the right one, and stays so for payloads of the same form: what a method
+        tells of those that it was sent is as wide as they are many, which changes from round to round. Of the
+        ``payload`` any one client's will do.
         """
+        question = (method, _form(payload))
         found = {client: self._problem(values) for client, values in answers.items()}
         problems = {client: reason for client, reason in found.items() if reason is not None}
         forms = {client: _form(values) for client, values in answers.items() if client not in problems}
-        if forms and method not in self._known:
-            self._known[method] = Counter(forms.values()).most_common(1)[0][0]
+        if forms and question not in self._known:
+            self._known[question] = Counter(forms.values()).most_common(1)[0][0]
         for client, form in forms.items():
-            if (reason := _difference(form, self._known[method])) is not None:
+            if (reason := _difference(form, self._known[question])) is not None:
                 problems[client] = reason
         return problems
 

@@ -207,6 +207,7 @@ class RemoteEngine(Engine):
         name = getattr(call.method, "__name__", "")
         orders: dict[int, dict[str, Any]] = {}
         received: dict[str, Mapping[str, int]] = {}
+        payload: dict[str, Any] = {}
         for position in call.present.tolist():
             row = torch.tensor([position])
             payload = {key: for_rows(value, row, len(call.asked)) for key, value in call.payload.items()}
@@ -214,7 +215,7 @@ class RemoteEngine(Engine):
             orders[int(call.asked[position])] = {"call": {"method": name, "payload": payload}}
         mail = self._exchange(orders)
         answers, places = mail.answers, {int(client): position for position, client in enumerate(call.asked)}
-        problems = self._forms.problems(name, {client: values for client, (values, _) in answers.items()})
+        problems = self._forms.problems(name, payload, {client: values for client, (values, _) in answers.items()})
         failed = mail.failed | problems
         good = sorted((places[client], client) for client in answers.keys() - problems.keys())
         if len(good) < min(self.terms.quorum, len(call.asked)) and self._phase == "train":
