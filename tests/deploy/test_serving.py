@@ -22,6 +22,7 @@ from coterie.deploy.siteside import answer
 from coterie.engines import SitesLost
 from coterie.engines.wire import Packet
 from coterie.errors import CoterieError
+from coterie.runs import read_model
 from tracked import of_tensorboard, of_the_history
 
 SITES = ("client-00", "client-01", "client-02")
@@ -249,6 +250,24 @@ def test_results_that_a_policy_keeps_at_a_site_are_named_so(tmp_path: Path) -> N
     result = deployed(folder, rounds=1, algorithms=["local", "fedavg"])[0].run_or_resume(tmp_path / "run", None)
     for row in result.rows:
         assert row["undefined"]["accuracy"] == {"client-01": "its policy lets no result leave (policy.evaluation)"}
+
+
+@pytest.mark.parametrize("report", ["best_val", "last"])
+def test_where_no_site_tells_results_they_get_their_models_all_the_same(report: str, tmp_path: Path) -> None:
+    """Also where the run was stopped in between."""
+    folder = placed(tmp_path / "sites", **{name: {"policy": {"evaluation": False}} for name in SITES})
+    changes: dict[str, Any] = {"report": report, "algorithms": ["local", "fedavg"]}
+    experiment, couriers = deployed(folder, **changes)
+    couriers.stop_before = 3
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run_or_resume(tmp_path / "run", None)
+    result = deployed(folder, **changes)[0].run_or_resume(tmp_path / "run", None)
+    assert result.rows == []
+    assert result.remarks[0].startswith("local, fedavg: no client has told a result, so that none is reported")
+    assert result.table().row_count == 0
+    for name in SITES:
+        stored = {path.parts[-3]: read_model(path.parent, name).facts for path in folder.glob(f"{name}/models/*/*/*")}
+        assert {method: facts["round"] for method, facts in stored.items()} == {"local": "3", "fedavg": "3"}
 
 
 def test_a_run_that_all_sites_refuse_says_why(tmp_path: Path) -> None:

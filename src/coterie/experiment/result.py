@@ -35,7 +35,7 @@ class Result:
     newcomers : list of dict
         One row a system and a way of joining, as in ``newcomers/summary.json``; empty where nobody was held out.
     remarks : tuple of str
-        What could not be done for newcomers, and why.
+        What could not be done for newcomers, or not be reported, and why.
     """
 
     directory: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ class Session:
             metric=config.metric,
         )
         self.directory.write_summary(rows)
+        remarks += self._untold(rows)
         newcomers: list[dict[str, Any]] = []
         if config.newcomers is not None and config.newcomers.clients:
             newcomers, more = self._newcomers(task)
@@ -102,6 +104,17 @@ class Session:
         if config.page:
             self._report()
         return Result(self.directory.path, rows, config.name, tuple(self.record.diverged), newcomers, tuple(remarks))
+
+    def _untold(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A sentence on the systems that have no row."""
+        told = {(row["algorithm"], row["variant"] or "") for row in rows}
+        labels = [system.label for system in self.experiment.plan.systems if system.key not in told]
+        if not labels:
+            return []
+        return [
+            f"{', '.join(labels)}: no client has told a result, so that none is reported; real sites keep theirs where "
+            "policy.evaluation says so, and have their models all the same"
+        ]
 
     @property
     def _systems(self) -> list[System]:
@@ -256,10 +269,11 @@ class Session:
             self._write()
         reference = self._reference(job)
         frames = self.history.frames([job.key, reference.key])
-        alone = None
-        if reference.key in self.record.finished or reference in self._over:
+        metric, alone = self._metric(job), None
+        told = self.history.latest(*reference.key, "test", metric) is not None
+        if told and (reference.key in self.record.finished or reference in self._over):
             rows = _rows_of(frames.clients, reference)
-            alone = choose_round(rows, self.experiment.config.report, metric=self._metric(job))
+            alone = choose_round(rows, self.experiment.config.report, metric=metric)
         seconds = float(_rows_of(frames.timings, job)["seconds"].sum())
         failed = int(_rows_of(frames.failures, job)["client"].nunique())
         self.display.finish(job, self._standing(job, closing.report, alone), seconds, failed)

@@ -231,12 +231,15 @@ class History:
         self._history[:] = [row for row in self._history if row[:3] != run or not again(row)]
 
     def reaches(self, algorithm: str, variant: str | None, seed: int, round: int) -> bool:
-        """Whether every table knows a run from its first round to ``round``."""
+        """Whether every table knows a run from its first round to ``round``.
+
+        A run may have no evaluations at all: real sites need not tell theirs.
+        """
         run = (algorithm, variant or "", int(seed))
         known = {row[3] for row in self._timings if row[:3] == run}
         evaluated = {row[3] for row in self._history if row[:3] == run and row[4] == "evaluate" and row[5]}
         clients = {key.round for key in self._blocks if key[:3] == run and key.phase == "evaluate"}
-        return known >= set(range(round + 1)) and bool(clients) and clients == evaluated
+        return known >= set(range(round + 1)) and clients == evaluated
 
     def arrange(self, runs: Sequence[tuple[str, str, int]]) -> None:
         """Order all rows by run (algorithm, variant, seed); those of one run keep their order, others come last.
