@@ -350,6 +350,21 @@ def test_a_site_that_cannot_take_part_says_so_in_a_sentence(site: Any, sentence:
     assert sentence in couriers.troubles[0]
 
 
+@pytest.mark.parametrize(
+    ("trouble", "sentence"),
+    [
+        ({"a": 1}, "it failed (failed)"),
+        (7, "it failed (failed)"),
+        ([], "it failed (failed)"),
+        (["setup"], "it failed (setup)"),
+        (["setup", {"a": 1}], "{'a': 1}"),
+    ],
+)
+def test_a_site_that_says_strangely_why_it_cannot_take_part_is_not_let_in(trouble: Any, sentence: str) -> None:
+    with pytest.raises(CoterieError, match=re.escape(f"client-00 cannot take part: {sentence}")):
+        Roster(SITES, (0,)).meet(1, {"client": "client-00", "trouble": trouble})
+
+
 def test_noise_is_drawn_once_for_a_question_and_counted(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
     policy = {"clip": 0.5, "noise": 1.0, "evaluation": True}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -147,6 +149,18 @@ def with_nan(packet: Packet) -> Packet:
     return Packet(packet.text, arrays)
 
 
+def with_large_result(packet: Packet) -> Packet:
+    tree = packet.tree()
+    tree["metrics"]["test"]["accuracy"] = 10**400
+    return Packet(json.dumps(tree), packet.arrays)
+
+
+def with_deep_answer(packet: Packet) -> Packet:
+    tree = packet.tree()
+    tree["answer"]["values"]["phi"] = functools.reduce(lambda inner, _: [inner], range(600), 0)
+    return Packet(json.dumps(tree), packet.arrays)
+
+
 FAULTS = {
     "late": (lambda packet: None, "did not answer within 600 s"),
     "lost": (lambda packet: "the site is gone", "the site is gone"),
@@ -161,6 +175,9 @@ FAULTS = {
     "nobody": (lambda p: Packet('{"client": "client-3"}', []), "sent no answer"),
     "reason": (lambda p: packed({"client": "client-3", "trouble": ["failed", "x" * 9999]}), "^x{300}$"),
     "code": (lambda p: packed({"client": "client-3", "trouble": {"a": 1}}), "failed"),
+    "large": (with_large_result, "it sent a result that is too large"),
+    "deep": (with_deep_answer, "nested too deeply"),
+    "deeper": (lambda p: Packet("[" * 5000 + "]" * 5000), "no JSON text"),
 }  # fmt: skip
 
 
@@ -177,6 +194,33 @@ def test_a_bad_answer_leaves_its_client_out_of_the_round_and_nobody_else(fault: 
     for mine, other in zip(reports[2:], expected[2:], strict=True):  # its own values of round 1 were in that answer
         assert mine.answered == other.answered
         near(torch.tensor(mine.evaluations["test"]["accuracy"]), torch.tensor(other.evaluations["test"]["accuracy"]))
+
+
+MISDIRECTED: dict[str, Any] = {
+    "nobody": ({}, "its answer change is models \\(3,\\) of .*, and that of the others .* for other clients$"),
+    "too few": ({"change": [[0, 1]]}, "its answer change is not one for each of the 2 clients that it names"),
+    "none": ({"change": np.zeros((1, 0), dtype=np.int64)}, "its answer change is not one for each of the 0 clients"),
+    "what": ({"else": [[0, 1, 2]]}, "its answer else is not one for each of the 3 clients"),
+    "more": ({"change": [[0, 1, 2]], "w": [[0, 1, 2, 3]]}, "its answer w is a tensor .* for other clients, and that"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISDIRECTED)
+def test_an_answer_for_others_that_does_not_say_for_whom_leaves_its_client_out(case: str, tmp_path: Path) -> None:
+    peers, reason = MISDIRECTED[case]
+
+    def misdirected(packet: Packet) -> Packet:
+        tree, arrays = packet.tree(), list(packet.arrays)
+        tree["answer"]["peers"] = {}
+        for name, index in peers.items():
+            tree["answer"]["peers"][name] = {"__tensor__": len(arrays)}
+            arrays.append(np.array(index, dtype=np.int64))
+        return Packet(json.dumps(tree), arrays)
+
+    ours = faulty("federico", tmp_path, with_bad(misdirected), rounds=3, options={"neighbours": 2})
+    (failure,) = played(ours)[2].failures
+    assert (failure.client, failure.round) == ("client-3", 2)
+    assert re.search(reason, failure.reason)
 
 
 @pytest.mark.parametrize("name", ["fedper", "fedora"])

@@ -79,7 +79,16 @@ def test_moments_of_parts_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [None, [["many", 0, 0]], [[8, float("inf"), 0.0]], [[8, 0.0, -1.0]], [[8, 0.0]], [[8, 0.0, 0.0], [0, 0.0, 0.0]]],
+    [
+        None,
+        [["many", 0, 0]],
+        [[float("inf"), 0.0, 0.0]],
+        [[8, 10**400, 0.0]],
+        [[8, float("inf"), 0.0]],
+        [[8, 0.0, -1.0]],
+        [[8, 0.0]],
+        [[8, 0.0, 0.0], [0, 0.0, 0.0]],
+    ],
 )
 def test_what_is_no_evidence_is_refused(told: Any) -> None:
     with pytest.raises(CoterieError, match="it sent no evidence"):

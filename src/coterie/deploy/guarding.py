@@ -18,7 +18,7 @@ import numpy as np
 from coterie.deploy.roster import FILE as ROSTER
 from coterie.engines import SitesLost
 from coterie.engines.outpost import FORMAT
-from coterie.engines.wire import Packet, packed
+from coterie.engines.wire import Packet, packed, trouble_of
 from coterie.errors import CoterieError
 from coterie.evaluation import Evidence, reported
 from coterie.evaluation.telling import Telling, plain, pooled, read
@@ -208,7 +208,6 @@ def _opened(name: str, packet: Packet | str) -> Mapping[str, Any] | str:
         return str(error)
     if tree.get("client") != name:
         return "it answered another question"
-    if (trouble := tree.get("trouble")) is not None:
-        said = trouble[-1] if isinstance(trouble, list) and trouble else trouble
-        return {"trouble": " ".join(str(said)[:300].split())}
+    if (trouble := trouble_of(tree)) is not None:
+        return {"trouble": trouble[1]}
     return tree

@@ -8,7 +8,7 @@ from typing import Any
 
 from coterie.deploy.roster import Agreed, Roster
 from coterie.engines.remote import Post, Terms
-from coterie.engines.wire import Packet, packed
+from coterie.engines.wire import Packet, packed, trouble_of
 from coterie.errors import CoterieError
 from coterie.federation.datasets.sites import SitesSource
 from coterie.federation.merging import merged, received
@@ -85,9 +85,8 @@ def _read(name: str, packet: Packet | str, roster: Roster) -> Told:
     tree = packet.tree()
     if tree.get("client") != name:
         raise CoterieError("it answered for another site")
-    if trouble := tree.get("trouble"):
-        reason = trouble[-1] if isinstance(trouble, list) else ""
-        raise CoterieError(" ".join(str(reason)[:300].split()) or "it failed")
+    if (trouble := trouble_of(tree)) is not None:
+        raise CoterieError(trouble[1])
     summaries = tree.get("summaries")
     told = {}
     for seed in roster.seeds:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from coterie.engines.wire import trouble_of
 from coterie.errors import CoterieError
 from coterie.federation import Federation
 from coterie.federation.federation import SPLITS, Split
@@ -109,8 +110,8 @@ class Roster:
         name = tree.get("client")
         if name not in self.names:
             raise CoterieError(f"a node says that it is {str(name)[:60]!r}, which is no site of this federation")
-        if tree.get("trouble"):
-            raise CoterieError(f"{name} cannot take part: {' '.join(str(tree['trouble'][-1])[:300].split())}")
+        if (trouble := trouble_of(tree)) is not None:
+            raise CoterieError(f"{name} cannot take part: {trouble[1]}")
         if self.bind and self.nodes.get(name, node) != node:
             raise CoterieError(
                 f"another node than before says that it is {name}: two sites have the same name, or its key was "

@@ -14,6 +14,7 @@ from coterie.models import Layout, Models
 from coterie.models.rows import finite_rows
 
 Form = tuple[tuple[str, str], ...]  # of every value its name, and its kind, type and shape without the first axis
+Peers = Mapping[str, Tensor]  # of answers that go to other clients, their numbers (1, m)
 
 
 class Forms:
@@ -32,18 +33,18 @@ class Forms:
         self._known: dict[tuple[str, Form], Form] = {}
 
     def problems(
-        self, method: str, payload: Mapping[str, Any], answers: Mapping[int, Mapping[str, Any]]
+        self, method: str, payload: Mapping[str, Any], answers: Mapping[int, tuple[Mapping[str, Any], Peers]]
     ) -> dict[int, str]:
-        """Why answers to a client method, by client, cannot be used.
+        """Why answers to a client method, the values and for whom they are by client, cannot be used.
 
         The form that most of them have is the right one, and stays so for payloads of the same form: what a method
         tells of those that it was sent is as wide as they are many, which changes from round to round. Of the
         ``payload`` any one client's will do.
         """
-        question = (method, _form(payload))
-        found = {client: self._problem(values) for client, values in answers.items()}
+        question = (method, _form(payload, {}))
+        found = {client: self._problem(answer[0]) or _misdirected(*answer) for client, answer in answers.items()}
         problems = {client: reason for client, reason in found.items() if reason is not None}
-        forms = {client: _form(values) for client, values in answers.items() if client not in problems}
+        forms = {client: _form(*answer) for client, answer in answers.items() if client not in problems}
         if forms and question not in self._known:
             self._known[question] = Counter(forms.values()).most_common(1)[0][0]
         for client, form in forms.items():
@@ -69,13 +70,24 @@ class Forms:
         return None
 
 
-def _form(values: Mapping[str, Any]) -> Form:
+def _misdirected(values: Mapping[str, Any], peers: Peers) -> str | None:
+    """Why what is for other clients cannot be theirs: it has one row for each of them, and there are some."""
+    for name, index in peers.items():
+        value = values.get(name)
+        lead = () if value is None else value.lead if isinstance(value, Models) else value.shape
+        if tuple(lead[1:2]) != (index.shape[1],) or index.shape[1] == 0:
+            return f"its answer {name} is not one for each of the {index.shape[1]} clients that it names"
+    return None
+
+
+def _form(values: Mapping[str, Any], peers: Peers) -> Form:
     form = []
     for name, value in sorted(values.items()):
+        whose = " for other clients" if name in peers else ""
         if isinstance(value, Models):
-            form.append((name, f"models {tuple(value.lead[1:])} of {', '.join(sorted(value.tensors))}"))
+            form.append((name, f"models {tuple(value.lead[1:])} of {', '.join(sorted(value.tensors))}{whose}"))
         else:
-            form.append((name, f"a tensor {tuple(value.shape[1:])} of {value.dtype}"))
+            form.append((name, f"a tensor {tuple(value.shape[1:])} of {value.dtype}{whose}"))
     return tuple(form)
 
 

@@ -27,7 +27,7 @@ from coterie.engines.settings import Settings
 from coterie.engines.shares import one_reply
 from coterie.engines.sites import NOT_FINITE, Call, Reply
 from coterie.engines.undefined import Undefined
-from coterie.engines.wire import Malformed, Packet, packed
+from coterie.engines.wire import Malformed, Packet, packed, trouble_of
 from coterie.errors import CoterieError, SitesLost
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec
@@ -128,7 +128,7 @@ class RemoteEngine(Engine):
         self._staged: dict[int, str] = {}
         self._owed: dict[int, dict[str, Any]] = {}  # by client: an evaluation that travels with the next question
         self._owed_round: int | None = None
-        self._measured: dict[int, Mapping[str, Any]] = {}
+        self._measured: dict[int, Mapping[str, Mapping[str, float]]] = {}
         self._late: RoundReport | None = None
         self._reasons: dict[str, dict[str, dict[str, str]]] = {}  # as `Undefined`, told by the sites
         self._lost = 0
@@ -215,7 +215,7 @@ class RemoteEngine(Engine):
             orders[int(call.asked[position])] = {"call": {"method": name, "payload": payload}}
         mail = self._exchange(orders)
         answers, places = mail.answers, {int(client): position for position, client in enumerate(call.asked)}
-        problems = self._forms.problems(name, payload, {client: values for client, (values, _) in answers.items()})
+        problems = self._forms.problems(name, payload, answers)
         failed = mail.failed | problems
         good = sorted((places[client], client) for client in answers.keys() - problems.keys())
         if len(good) < min(self.terms.quorum, len(call.asked)) and self._phase == "train":
@@ -294,14 +294,14 @@ class RemoteEngine(Engine):
         if tree.get("exchange") not in (self._name, None) or tree.get("client") != self.names[client]:
             raise Malformed("it answered another question")
         if isinstance(metrics := tree.get("metrics"), dict):
-            self._measured[client] = metrics
+            self._measured[client] = _numbers(metrics)
             self._learn(self.names[client], tree.get("undefined"))
-        if (trouble := tree.get("trouble")) is not None:
-            code, reason = [*trouble, ""][:2] if isinstance(trouble, list) and trouble else ("failed", "")
+        if (trouble := trouble_of(tree)) is not None:
+            code, reason = trouble
             if code == "state":  # it begins again, as a client that is met for the first time
                 self._bases[client] = None
                 self.welcomed[client] = False
-            raise CoterieError(" ".join(str(reason)[:300].split()) or f"it failed ({code})")
+            raise CoterieError(reason)
         if asked:
             answer = packet.open(tree.get("answer"), self.stack.layout)
             if not isinstance(answer, dict) or not isinstance(answer.get("values"), dict):
@@ -380,11 +380,9 @@ class RemoteEngine(Engine):
         whole: Evaluations = {}
         for client, splits in self._measured.items():
             for split in ("validation", "test"):
-                metrics = splits.get(split)
-                for metric, value in metrics.items() if isinstance(metrics, dict) else ():
-                    if isinstance(value, int | float):
-                        table = whole.setdefault(split, {}).setdefault(str(metric), np.full(self.K, np.nan))
-                        table[client] = float(value)
+                for metric, value in splits.get(split, {}).items():
+                    table = whole.setdefault(split, {}).setdefault(metric, np.full(self.K, np.nan))
+                    table[client] = value
         withheld = {self.names[client]: WITHHELD for client, splits in self._measured.items() if not splits}
         for split, tables in whole.items() if withheld else ():
             for metric in tables:
@@ -429,6 +427,21 @@ class RemoteEngine(Engine):
     def owed_round(self) -> int | None:
         """The round whose evaluation has not come in yet."""
         return self._owed_round
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What a site has measured, by split and metric; raises ``Malformed``."""
+    try:
+        return {
+            split: {
+                metric: float(value)
+                for metric, value in (found.items() if isinstance(found, dict) else ())
+                if isinstance(value, int | float)
+            }
+            for split, found in metrics.items()
+        }
+    except OverflowError as error:
+        raise Malformed("it sent a result that is too large") from error
 
 
 def _kept(value: Any) -> Any:

@@ -40,7 +40,7 @@ class Packet:
         """The message with its arrays still to be opened; raises ``Malformed``."""
         try:
             tree = json.loads(self.text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter where it is nested too deeply
             raise Malformed("a message is no JSON text") from error
         if not isinstance(tree, dict):
             raise Malformed("a message is not made of named parts")
@@ -52,17 +52,24 @@ class Packet:
         Raises
         ------
         Malformed
-            An array is missing or of a kind that does not travel, or models have tensors that ``layout`` has not.
+            An array is missing or of a kind that does not travel, models have tensors that ``layout`` has not, or the
+            part is nested too deeply.
         """
+        try:
+            return self._open(part, layout)
+        except RecursionError as error:
+            raise Malformed("a message is nested too deeply") from error
+
+    def _open(self, part: Any, layout: Layout) -> Any:
         if isinstance(part, list):
-            return [self.open(entry, layout) for entry in part]
+            return [self._open(entry, layout) for entry in part]
         if not isinstance(part, dict):
             return part
         if _TENSOR in part:
             return self._tensor(part)
         if _MODELS in part:
             return self._models(part[_MODELS], layout)
-        return {key: self.open(entry, layout) for key, entry in part.items()}
+        return {key: self._open(entry, layout) for key, entry in part.items()}
 
     def _tensor(self, part: Mapping[str, Any]) -> Tensor:
         number, rows = part[_TENSOR], part.get("rows")
@@ -103,6 +110,15 @@ class Packet:
         if len(tensors) < len(parts) or len(leads) > 1:
             raise Malformed("a message holds models whose tensors do not belong together")
         return Models(kept, tensors)
+
+
+def trouble_of(tree: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Why a site cannot do what it was asked, as its message says: a code and a sentence; None where it can."""
+    if (trouble := tree.get("trouble")) is None:
+        return None
+    code, reason = [*trouble, ""][:2] if isinstance(trouble, list) and trouble else ("failed", "")
+    code = str(code)[:60]
+    return code, " ".join(str(reason)[:300].split()) or f"it failed ({code})"
 
 
 def packed(content: Mapping[str, Any]) -> Packet:

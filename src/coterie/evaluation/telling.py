@@ -59,7 +59,7 @@ def read(told: Any, loss: str | None, examples: int | None = None) -> Telling:
     """
     try:
         parts = [Moments(int(n), float(mean), float(squares)) for n, mean, squares in told]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # the last of an integer without end, or infinity as one
         raise CoterieError("it sent no evidence") from error
     sound = all(
         part.n >= 0 and math.isfinite(part.mean) and math.isfinite(part.squares) and part.squares >= 0 for part in parts
