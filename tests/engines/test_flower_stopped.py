@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coterie.engines.wire import packed
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, SitesLost
 
 flower = pytest.importorskip("coterie.engines.flower", exc_type=CoterieError)
 
@@ -31,8 +31,9 @@ class Grid:
 
 @pytest.mark.parametrize("code", [401, 403])
 def test_a_run_that_was_stopped_ends_at_once(code: int) -> None:
+    """And is not taken for a method that failed, after which the next one would begin."""
     post = flower.FlowerPost(Grid(code), ["a"], packed({}), lambda node, tree: "a")
-    with pytest.raises(CoterieError, match="the run was stopped; it can be continued"):
+    with pytest.raises(SitesLost, match="the run was stopped; it can be continued"):
         post.wait(1, 600.0)
 
 

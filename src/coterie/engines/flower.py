@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engines.wire import Malformed, Packet
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, SitesLost
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -203,7 +203,7 @@ class FlowerPost:
                 return call()
             except Exception as error:  # whatever the carrier raises when there is no connection
                 if getattr(getattr(error, "response", None), "status_code", None) in OVER:
-                    raise CoterieError(STOPPED) from error
+                    raise SitesLost(STOPPED) from error  # no failure of the method that happens to be at work
                 if not said:
                     logger.warning("the SuperLink does not answer (%s); trying again", type(error).__name__)
                     said = True
