@@ -178,6 +178,37 @@ def test_a_site_that_joins_later_is_taken_in(tmp_path: Path) -> None:
     )
 
 
+def test_a_site_that_joined_later_is_known_in_the_next_sitting(tmp_path: Path) -> None:
+    """By its node, and by what its data were like."""
+    folder = placed(tmp_path / "sites")
+    changes: dict[str, Any] = {
+        "algorithms": ["local"], "sites": {"names": list(SITES), "start": 2, "patience": 0, "quorum": 2},
+    }  # fmt: skip
+    experiment, couriers = deployed(folder, **changes)
+    couriers.away, couriers.stop_before = {"client-01"}, 3
+    exchange = couriers.exchange
+
+    def joining(packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        yield from exchange(packets, seconds, title)
+        if "round 1" in title:
+            couriers.away = set()
+
+    couriers.exchange = joining  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run_or_resume(tmp_path / "run", None)
+    again, anew = deployed(folder, **changes)
+    again.roster.load(tmp_path / "run")
+    assert again.roster.nodes["client-01"] == 101
+    assert again.roster.federation(0).train.n.tolist() == [20, 20, 20]
+    with pytest.raises(CoterieError, match="another node than before says that it is client-01"):
+        again.roster.meet(7, anew.taken("client-01", anew.hello).tree())
+    site = yaml.safe_load((folder / "client-01" / "site.yaml").read_text())
+    site["data"]["train"] = 19
+    (folder / "client-01" / "site.yaml").write_text(yaml.safe_dump(site))
+    with pytest.raises(CoterieError, match="the data of client-01 have changed since the run began"):
+        again.roster.meet(101, anew.taken("client-01", anew.hello).tree())
+
+
 def test_sites_that_leave_stop_the_run_which_goes_on_when_they_are_back(simulated: Path, tmp_path: Path) -> None:
     folder = placed(tmp_path / "sites")
     experiment, couriers = deployed(folder)

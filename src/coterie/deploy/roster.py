@@ -89,6 +89,8 @@ class Roster:
         By client: its node; by client and seed: what is known of its data.
     agreed : dict
         By seed, what sites that prepare their tables together have agreed on.
+    place : Path, optional
+        The run directory, once it holds all this; whoever comes later is entered there at once.
     """
 
     names: tuple[str, ...]
@@ -98,6 +100,7 @@ class Roster:
     nodes: dict[str, int] = field(default_factory=dict)
     cards: dict[str, dict[int, Card]] = field(default_factory=dict)
     agreed: dict[int, Agreed] = field(default_factory=dict)
+    place: Path | None = None
 
     def meet(self, node: int, tree: Mapping[str, Any]) -> str:
         """Take in what a node says of itself; the name of its client.
@@ -105,7 +108,8 @@ class Roster:
         Raises
         ------
         CoterieError
-            It is no client of this federation, another node is, its data do not fit, or it cannot take part.
+            It is no client of this federation, another node is, its data do not fit, it cannot take part, or the run
+            directory cannot be written.
         """
         name = tree.get("client")
         if name not in self.names:
@@ -134,7 +138,10 @@ class Roster:
                     f"the data of {name} ({task}, {classes} classes, inputs of shape {tuple(shape)}) are not like "
                     f"those of {other} ({their}, {kinds} classes, {tuple(others)}): coterie deploy check tells there"
                 )
+        news = known is None or self.nodes.get(name) != node
         self.nodes[name], self.cards[name] = node, cards
+        if news and self.place is not None:
+            self.save(self.place)
         return str(name)
 
     @property
@@ -167,7 +174,8 @@ class Roster:
         return Preparation(np.array(up, dtype=np.int64), np.array(down, dtype=np.int64))
 
     def save(self, directory: Path) -> None:
-        """Write it into a run directory."""
+        """Write it into a run directory, now and whenever somebody else has come."""
+        self.place = directory
         cards = {
             name: {str(seed): card.model_dump() for seed, card in cards.items()} for name, cards in self.cards.items()
         }
@@ -194,6 +202,7 @@ class Roster:
                 for seed, told in content.get("prepared", {}).items()
                 if (schema := Schemas.read(directory, int(seed)).shared) is not None
             }
+            self.place = directory
         except (OSError, ValueError, LookupError, TypeError, AttributeError, ValidationError) as error:
             raise CoterieError(
                 f"{path} is missing or damaged: this run cannot be continued; start a new one"
