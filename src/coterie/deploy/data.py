@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -102,8 +102,12 @@ def divided(site: SiteFile, found: Found, *, seed: int, schema: Schema | None) -
     regression = np.issubdtype(labels.dtype, np.floating)
     strata = np.zeros(len(labels), dtype=np.int64) if regression else labels
     own = split_rows(strata, _sizes(data), seed=seed, client=site.client)
+    source: dict[str, Any] = {"source": data.kind}
     if isinstance(data, TableData) and schema is not None:
-        arrays = _encoded(found.tables, schema, own["train"] if data.standardise == "own" else None)
+        if data.standardise == "own":
+            schema = _standardised(schema, found.tables["all"].iloc[own["train"]])
+        arrays = _encoded(found.tables, schema)
+        source["schema"] = schema.as_dict()
     else:
         arrays = found.arrays
     whole = arrays["all"]
@@ -115,7 +119,7 @@ def divided(site: SiteFile, found: Found, *, seed: int, schema: Schema | None) -
         names=(site.client,),
         task="regression" if regression else "classification",
         classes=classes,
-        source={"source": data.kind},
+        source=source,
         train=splits["train"],
         validation=splits["validation"],
         test=splits["test"],
@@ -182,7 +186,7 @@ def _schema_of_table(site: SiteFile, data: TableData, found: Found, schema: Sche
 
 
 def _standardised(schema: Schema, table: pd.DataFrame) -> Schema:
-    """Numbers by mean and standard deviation of this site's training rows."""
+    """Numbers by mean and standard deviation of the ``table``, this site's training rows."""
     features = []
     for feature in schema.features or []:
         cells = numbers(table[feature.name])
@@ -193,10 +197,8 @@ def _standardised(schema: Schema, table: pd.DataFrame) -> Schema:
     return schema.model_copy(update={"features": features})
 
 
-def _encoded(tables: Mapping[str, pd.DataFrame], schema: Schema, standardised_by: Rows | None) -> dict[str, Arrays]:
-    """Tables as arrays; numbers by the schema's constants, or by statistics of some rows of the first."""
-    if standardised_by is not None:
-        schema = _standardised(schema, tables["all"].iloc[standardised_by])
+def _encoded(tables: Mapping[str, pd.DataFrame], schema: Schema) -> dict[str, Arrays]:
+    """Tables as arrays, by the schema's constants."""
     return {
         part: Arrays(
             torch.from_numpy(encode(table, schema.features or [])), torch.from_numpy(encode_target(table, schema))

@@ -179,7 +179,7 @@ class OwnTable:
             names=(self.site.client,),
             task=schema.task,
             classes=schema.classes,
-            source={"source": "table"},
+            source={"source": "table", "schema": schema.as_dict()},
             train=one(self.division.train[0]),
             validation=one(self.division.validation[0]),
             test=one(self.division.test[0]),

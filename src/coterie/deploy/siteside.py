@@ -195,7 +195,11 @@ class LocalSite:
             self.policy.check_model(name)
 
     def keep(self, order: Order, round: int, predictor: Predictor) -> None:
-        """Put the site's own model where others find it, ``models/`` beside the state; a guard's folds make none."""
+        """Put the site's own model where others find it, ``models/`` beside the state; a guard's folds make none.
+
+        How a table became inputs stands in the file itself: another run, which replaces no more than the models of its
+        own methods, may bring the columns to other units.
+        """
         if _fold(order.config) is not None and order.config.get("save_models") is False:
             return
         algorithm, variant, seed = order.job
@@ -203,9 +207,10 @@ class LocalSite:
         config = self._config(order)
         federation = self.federation(order.config, seed, order)
         facts = handed_over(federation, ModelSpec(config.model.name, config.model.options), predictor, federation.names)
+        facts = [{**own, "schema": _schema_used(federation)} for own in facts]
         models = predictor.models.tensors
         folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
-        if order.schema is not None:  # without which nobody could use it
+        if order.schema is not None:  # that of all sites, for whoever wants to see it
             Schemas(_schema(order)).write(place.path, seed)
         logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
 
@@ -216,6 +221,12 @@ def _schema(order: Order) -> Schema:
         return Schema.model_validate(order.schema)
     except ValidationError as error:
         raise Malformed("a message does not say what the sites have agreed on") from error
+
+
+def _schema_used(federation: Federation) -> Mapping[str, Any] | None:
+    """How the table of the one client of a federation became inputs; None where its data are no table."""
+    its_own: Mapping[str, Mapping[str, Any]] = federation.source.get("schemas") or {}
+    return federation.source.get("schema") or next(iter(its_own.values()), None)
 
 
 def _fold(config: Mapping[str, Any]) -> Fold | None:

@@ -134,16 +134,30 @@ def _target_names(target: Any, count: int) -> tuple[str, ...]:
     return ("value",) if count == 1 else tuple(f"value {i}" for i in range(count))
 
 
+def _stored(chosen: Chosen) -> Schema | None:
+    """The schema in the model's file."""
+    own = chosen.facts["schema"]
+    try:
+        return None if own is None else Schema.model_validate(own)
+    except ValidationError as error:
+        raise CoterieError(
+            f"The model of {chosen.client} by {chosen.label} in {chosen.place.path} is damaged (its schema is none); "
+            "run the experiment again."
+        ) from error
+
+
 def schema_of(chosen: Chosen) -> Schema | None:
     """The schema of the client's table; None where its data are no table, or the run does not say.
 
-    Newcomers have theirs beside their models, members in the run directory.
+    A real site has it in the model's file. Newcomers have theirs beside their models, members in the run directory.
 
     Raises
     ------
     CoterieError
         A file is damaged, or does not fit the model.
     """
+    if "schema" in chosen.facts:
+        return _stored(chosen)
     place = chosen.place
     folders = [place.path, place.path.parent, *([] if place.run is None else [place.run.path])]
     found = (Schemas.read(folder, chosen.seed).of(chosen.client) for folder in folders)
