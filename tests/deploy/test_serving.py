@@ -360,6 +360,28 @@ def test_a_method_that_the_policy_does_not_name_is_never_imported(tmp_path: Path
     assert reply["trouble"] == ["refused", "policy.algorithms does not allow foreign:Method"]
 
 
+@pytest.mark.parametrize("others", [["fedavg"], []])
+def test_a_method_that_one_site_does_not_name_keeps_it_from_no_other(others: list[str], tmp_path: Path) -> None:
+    listing = {name: {"policy": {"algorithms": ["built-in", "faulty:Faulty"]}} for name in SITES[1:]}
+    folder = placed(tmp_path / "sites", **listing)
+    experiment, _ = deployed(folder, rounds=2, algorithms=[*others, "faulty:Faulty"])
+    experiment.run_or_resume(tmp_path / "run", None)
+    failures = pd.read_csv(tmp_path / "run" / "failures.csv")
+    assert set(zip(failures["algorithm"], failures["client"], failures["reason"], strict=True)) == {
+        ("faulty", "client-00", "policy.algorithms does not allow faulty:Faulty")
+    }
+    models = {name: {path.name for path in (folder / name / "models").iterdir()} for name in SITES}
+    assert models == {name: {"local", *others, *(["faulty"] if name in listing else [])} for name in SITES}
+
+
+def test_two_methods_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site that does not load the one could take the other for it."""
+    (tmp_path / "namesakes.py").write_text("from coterie.algorithms.ditto import Ditto\nclass Mine(Ditto):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(CoterieError, match="two different methods are called ditto"):
+        deployed(tmp_path, algorithms=[{"name": "ditto", "lambda": 0.5}, "namesakes:Mine"])
+
+
 @pytest.mark.parametrize(
     ("site", "sentence"),
     [

@@ -54,7 +54,7 @@ class Deployed(Experiment):
     Raises
     ------
     CoterieError
-        The configuration names no sites, or something that real sites do not know.
+        The configuration names no sites, or something that real sites do not know, or two methods of one name.
     """
 
     def __init__(self, config: Config, posting: Posting, *, bind: bool = True) -> None:
@@ -74,9 +74,20 @@ class Deployed(Experiment):
         settled = {"engine": "flower", "device": "cpu", "save_models": False, "checkpoint_every": 1, "processes": 1}
         super().__init__(config.model_copy(update=settled))
         self.config = self.config.model_copy(update={"save_losses": False})  # no example's loss leaves a site
+        self._check_names()
         self.roster = Roster(tuple(self.sites.names), tuple(config.seeds), bind)
         hello = packed({"hello": {"names": self.roster.names, "seeds": list(config.seeds), "config": self.told}})
         self.post = posting(self.roster, hello)
+
+    def _check_names(self) -> None:
+        """A site that does not load a class could take another method of the same name for it."""
+        known: dict[str, type] = {}
+        for system in self.plan.systems:
+            if known.setdefault(system.algorithm, type(system.method)) is not type(system.method):
+                raise CoterieError(
+                    f"algorithms: two different methods are called {system.algorithm}, and sites tell methods by name: "
+                    "give the class of your own another name"
+                )
 
     @property
     def terms(self) -> Terms:

@@ -25,7 +25,7 @@ from coterie.engines.sites import Sites, stack_for
 from coterie.engines.wire import Malformed, Packet, packed
 from coterie.errors import CoterieError
 from coterie.experiment.handover import handed_over
-from coterie.experiment.plan import plan
+from coterie.experiment.plan import REFERENCE, plan
 from coterie.experiment.setting import check_model, engine_settings, resolve_device, slow_precision
 from coterie.federation import Federation
 from coterie.federation.datasets.sites import SitesSource
@@ -159,6 +159,8 @@ class LocalSite:
         config = self._config(order)
         job = next((job for job in plan(config) if job.key == order.job), None)
         if job is None:
+            for name in self._unlisted(order.config):  # one of them is meant: what it calls itself only its code says
+                self.policy.check_algorithm(name)
             raise Malformed("a message names a method that its configuration has not")
         settings = replace(engine_settings(config, job), chunk=None, workers=None, client_memory=None)
         settings = replace(settings, threads=self.site.threads)
@@ -174,18 +176,23 @@ class LocalSite:
         )
 
     def _config(self, order: Order) -> Config:
-        """The experiment, once the policy has allowed its model, and every method of it that might be meant."""
+        """The experiment, once the policy has allowed its model and the method that is meant.
+
+        Classes that the policy does not list are left out of it, and so are not imported; LOCAL is in any experiment.
+        """
         self._check_model(order.config)
-        entries: Any = order.config.get("algorithms")
-        if not isinstance(entries, list):
-            raise Malformed("a message has a configuration without methods")
-        for entry in entries:
-            name = entry.get("name") if isinstance(entry, dict) else entry
-            if isinstance(name, str) and (name == order.job[0] or ":" in name):
-                self.policy.check_algorithm(name)
-        config = parse_config(dict(order.config), where="the message's configuration")
+        entries, unlisted = _entries(order.config), self._unlisted(order.config)
+        if order.job[0] in map(_name, entries):
+            self.policy.check_algorithm(order.job[0])
+        left = [entry for entry in entries if _name(entry) not in unlisted] or [REFERENCE]
+        config = parse_config({**order.config, "algorithms": left}, where="the message's configuration")
         config = config.model_copy(update={"device": self.site.device})
         return config.model_copy(update={"device": resolve_device(config)})
+
+    def _unlisted(self, config: Mapping[str, Any]) -> list[str]:
+        """The experiment's classes from elsewhere, ``module:Class``, that the policy does not list."""
+        names = (_name(entry) for entry in _entries(config))
+        return [name for name in names if ":" in name and name not in self.policy.algorithms]
 
     def _check_model(self, config: Mapping[str, Any]) -> None:
         """Ask the policy before anything is imported."""
@@ -213,6 +220,20 @@ class LocalSite:
         if order.schema is not None:  # that of all sites, for whoever wants to see it
             Schemas(_schema(order)).write(place.path, seed)
         logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
+
+
+def _entries(config: Mapping[str, Any]) -> list[Any]:
+    """The methods of a message's configuration; raises ``Malformed``."""
+    entries = config.get("algorithms")
+    if not isinstance(entries, list):
+        raise Malformed("a message has a configuration without methods")
+    return entries
+
+
+def _name(entry: Any) -> str:
+    """How an entry names its method; empty where it does not."""
+    name = entry.get("name") if isinstance(entry, dict) else entry
+    return name if isinstance(name, str) else ""
 
 
 def _schema(order: Order) -> Schema:
