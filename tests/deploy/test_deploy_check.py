@@ -133,6 +133,7 @@ def test_a_budget_that_allows_no_answer_differs(tmp_path: Path) -> None:
     assert "policy.epsilon does not allow a single further answer" in coterie("check", tmp_path / "site.yaml").output
 
 
+AGAIN = "That is with one seed: each further one, and each fold of a guard, sends such sums again, over other rows."
 TOGETHER = SitesSource(preprocessing="federated", target="state", labels=["healthy", "sick"], missing="mark")
 
 
@@ -147,8 +148,9 @@ def test_it_is_listed_what_leaves_a_table_that_sites_prepare_together(tmp_path: 
         "leaves before round 1: age: 30 numbers, their sum and sum of squares; 0 missing",
         "leaves before round 1: sex: f, m; 0 missing",
     ]
-    assert lines[4].startswith("Whether the other sites have these columns was not compared")
-    assert lines[5:] == ["Ready."]
+    assert lines[4] == AGAIN
+    assert lines[5].startswith("Whether the other sites have these columns was not compared")
+    assert lines[6:] == ["Ready."]
     report = json.loads(coterie("check", made.path, "--json").stdout)
     assert report["leaves"]["sex"] == [["f", "m"], 0]
 
@@ -199,6 +201,7 @@ def test_an_experiment_is_compared_with_table_and_policy(tmp_path: Path) -> None
     report = json.loads(coterie("check", made.path, "--config", tmp_path / "other.yaml", "--json").stdout)
     assert (list(report["leaves"]), report["differences"]) == (["sex", "age"], [])
     assert report["remarks"] == [
+        AGAIN,
         "The site would refuse: policy.models does not allow nowhere:net.",
         "The site would refuse: policy.algorithms does not allow nowhere:Method.",
         "The site would tell the guard nothing, which then goes by the others: policy.evaluation is off.",

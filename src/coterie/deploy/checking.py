@@ -21,6 +21,7 @@ UNLISTED = (
     "Whether the other sites have these columns was not compared, since the experiment lists none under "
     "federation.features."
 )
+AGAIN = "That is with one seed: each further one, and each fold of a guard, sends such sums again, over other rows."
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Report:
         What leaves the site before the first round, by column, where sites prepare their tables together: of numbers
         how many, their sum, the sum of squares and how many are missing; of a category its values and how many are.
     remarks : sequence of str
-        What was not compared, and why nothing leaves; nothing of it has to change.
+        What was not compared, what leaves besides, and why nothing leaves; nothing of it has to change.
     """
 
     client: str
@@ -117,7 +118,7 @@ def _of_own_table(
         policy.check_preprocessing()
     except Refused as refusal:
         return table.sizes, {}, [*remarks, f"Nothing leaves before round 1: {refusal}."]
-    return table.sizes, columns.told(table.division.train[0], policy.smallest_group), remarks
+    return table.sizes, columns.told(table.division.train[0], policy.smallest_group), [AGAIN, *remarks]
 
 
 def _tree(experiment: Path) -> Mapping[str, Any]:
