@@ -17,7 +17,7 @@ from posts import Change, LocalPost, remote
 from test_shares import near
 
 from coterie.contract import Algorithm, Server, Site, available_algorithms
-from coterie.engines import RoundReport, SitesLost, checkpoint
+from coterie.engines import Diverged, RoundReport, SitesLost, checkpoint
 from coterie.engines.folder import SiteFolder
 from coterie.engines.remote import RemoteEngine, Terms
 from coterie.engines.wire import Packet, packed
@@ -335,6 +335,40 @@ def test_sites_that_never_answer_end_the_sitting(tmp_path: Path) -> None:
     ours.advance()
     ours.advance()
     with pytest.raises(SitesLost, match="in 3 rounds in a row fewer than 1 sites"):
+        ours.advance()
+
+
+def with_nan_in(*rounds: int) -> Change:
+    return lambda round, name, packet: with_nan(packet) if round in rounds else packet
+
+
+def test_models_that_fall_apart_at_all_sites_end_the_run(tmp_path: Path) -> None:
+    ours = faulty("fedavg", tmp_path, with_nan_in(2))
+    ours.advance()
+    with pytest.raises(Diverged, match=r"every client failed: .*NaN or infinite"):
+        ours.advance()
+
+
+def test_models_that_fall_apart_while_other_sites_are_away_do_not_end_the_run(tmp_path: Path) -> None:
+    ours = faulty("fedavg", tmp_path, with_nan_in(2))
+    theirs, expected = simulated("fedavg", evaluate_every=1, rounds=4, absent={2: FEDERATION.names})
+    assert isinstance(ours.post, LocalPost)
+    reports = [ours.initial_report()]
+    while not ours.finished:
+        ours.post.away = {"client-1", "client-2", "client-3"} if ours.round == 1 else set()
+        reports.append(ours.advance())
+    assert [mine.answered for mine in reports] == [other.answered for other in expected]
+    assert "NaN or infinite" in reports[2].failures[0].reason
+    near(saved(ours)["server"], saved(theirs)["server"])
+
+
+def test_models_that_fall_apart_in_every_round_end_the_run_though_a_site_is_away(tmp_path: Path) -> None:
+    ours = faulty("fedavg", tmp_path, with_nan_in(2, 3, 4), rounds=9)
+    assert isinstance(ours.post, LocalPost)
+    ours.post.away = {"client-3"}
+    for _ in range(3):
+        ours.advance()
+    with pytest.raises(Diverged, match=r"in 3 rounds in a row every client that was there failed: .*NaN or infinite"):
         ours.advance()
 
 

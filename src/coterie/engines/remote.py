@@ -55,6 +55,7 @@ class Post(Protocol):
 
 
 WITHHELD = "its policy lets no result leave (policy.evaluation)"
+AWAY = "it was not connected"
 TOO_FEW = "too few other sites answered; the round does not count"
 
 
@@ -150,6 +151,8 @@ class RemoteEngine(Engine):
         ------
         SitesLost
             The quorum was not there for as long as the terms allow.
+        Diverged
+            The models have fallen apart at all sites, or, for several rounds, at all that were there.
         """
         self._wait()
         if self._known is not None:
@@ -161,6 +164,12 @@ class RemoteEngine(Engine):
         self._harvest()
         self._lost = 0 if len(report.answered) >= min(self.terms.quorum, max(1, len(report.cohort))) else self._lost + 1
         if self._lost >= LOST_ROUNDS:
+            told = [failure for failure in report.failures if failure.reason != AWAY]
+            if told and all(failure.reason == NOT_FINITE for failure in told):  # to go on would lead here again
+                raise Diverged(
+                    f"in {self._lost} rounds in a row every client that was there failed: {told[0]}; lower training.lr "
+                    "or the method's strength"
+                )
             reasons = "; ".join(
                 f"{failure.client}: {failure.reason}" for failure in report.failures if failure.reason != TOO_FEW
             )
@@ -175,7 +184,7 @@ class RemoteEngine(Engine):
         known = {failure.client for failure in report.failures}
         missed = self._named((self._away & self._failed).nonzero().flatten())
         return tuple(
-            Failure(name, self.round, self.algorithm.name, "it was not connected")
+            Failure(name, self.round, self.algorithm.name, AWAY)
             for name in missed
             if name in report.cohort and name not in known
         )
@@ -196,9 +205,9 @@ class RemoteEngine(Engine):
         return super()._absent() | gone
 
     def _check_alive(self, cohort: Tensor) -> None:
-        """Sites that do not answer may come back; only models that fell apart at all of them end the run."""
-        failed = {failure.client for failure in self._failures if failure.reason == NOT_FINITE}
-        if failed and len(failed) == len(self._failures) and bool(self._failed[cohort].all()):
+        """Sites that are away, or silent, may come back; only models that fell apart at all of them end the run."""
+        fell_apart = bool(self._failures) and all(failure.reason == NOT_FINITE for failure in self._failures)
+        if fell_apart and bool(self._failed[cohort].all()) and not bool(self._away[cohort].any()):
             self._commit(~self._failed)
             raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
 
