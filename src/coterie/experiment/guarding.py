@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from coterie.config import Config, GuardConfig
+from coterie.contract import algorithm_class
 from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Evidence, Judgement, Reported, evidence, judge, main_metric, reported
 from coterie.evaluation.paired_auroc import Scored, auroc_evidence
 from coterie.evaluation.tables import Task
-from coterie.experiment.plan import Job, Plan, System
+from coterie.experiment.plan import REFERENCE, Job, Plan, System
 from coterie.federation.folds import Fold
 from coterie.runs import History, Losses, Record, RunDirectory, copy_model, guard_sentences, load_losses, save_guard
 from coterie.runs.guard import GUARDED
@@ -95,7 +96,8 @@ def check_guard(config: Config, guarded: bool) -> None:
 
 def fold_config(config: Config, index: int, guarded: set[str]) -> Config:
     """The experiment of one fold: the guarded methods and LOCAL, on other training and validation examples."""
-    entries = [entry for entry in config.algorithms if entry.name in guarded | {"local"}]
+    kept = guarded | {REFERENCE}  # names of methods, which an entry may call by an alias or as module:Class
+    entries = [entry for entry in config.algorithms if algorithm_class(entry.name).name in kept]
     newcomers = None if config.newcomers is None else config.newcomers.model_copy(update={"epochs": 0})
     fold = Fold(index=index, of=section(config).folds)
     return config.model_copy(

@@ -11,12 +11,13 @@ from coterie.config import RECIPE
 from coterie.errors import CoterieError
 from coterie.evaluation import System
 from coterie.reports.opened import OpenedRun
+from coterie.runs.guard import unguarded
 from coterie.yamltext import read_yaml
 
 Settings = dict[str, Any]
 """Values by dotted key."""
 
-_NAMES = ("name", "variant", "label", "training")
+_NAMES = ("name", "variant", "label", "guard", "training")
 """Keys of an entry of ``algorithms`` that are no option of the method."""
 
 _LATER = {"precision": "full"}
@@ -118,7 +119,12 @@ def _entries(run: OpenedRun, config: Mapping[str, Any]) -> dict[System, Mapping[
     if all(entry.get("name") != alone for entry in entries):
         entries.append({"name": alone})  # it runs along
     entries.sort(key=lambda entry: entry.get("name") != alone)  # and always first
-    systems = list(run.about.labels)
+    trained = {system: unguarded(system) or system for system in run.about.labels}
+    systems = list(dict.fromkeys(trained.values()))  # a guarded one has the entry of the one it is made of
     if len(entries) == len(systems):
-        return dict(zip(systems, entries, strict=True))
-    return {system: entry for system in systems for entry in entries if entry.get("name") == system[0]}
+        known = dict(zip(systems, entries, strict=True))
+    else:  # config.yaml has other entries than the run had: a method that is listed once is known all the same
+        names = [entry.get("name") for entry in entries]
+        single = [entry for entry in entries if names.count(entry.get("name")) == 1]
+        known = {system: entry for system in systems for entry in single if entry.get("name") == system[0]}
+    return {system: known[own] for system, own in trained.items() if own in known}
