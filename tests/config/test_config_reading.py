@@ -53,6 +53,27 @@ def test_every_kind_of_key_survives_writing() -> None:
     assert parse_config(json.loads(json.dumps(config.as_dict()))) == config
 
 
+def test_a_stated_null_survives_writing() -> None:
+    """It is a value of its own: all local epochs, no clipping."""
+    config = parse_config(
+        TREE,
+        [
+            "algorithms=[{name: fedrep, body_epochs: null}, {name: fedavg, training: {clip: null}}]",
+            "training={clip: 10.0}",
+            "model={name: mlp, hidden: null}",
+            "newcomers={clients: 1, training: {clip: null}}",
+        ],
+    )
+    again = parse_config(read_yaml(write_yaml(config.as_dict()), "config.yaml"))
+    assert again == config
+    assert again.algorithms[0].options == {"body_epochs": None}
+    assert again.training_of(again.algorithms[1]).clip is None
+    assert again.model.options == {"hidden": None}
+    assert again.newcomers is not None
+    assert again.training.merged(again.newcomers.training).clip is None
+    assert "metric" not in config.as_dict()  # what nobody stated is left out
+
+
 def test_an_entry_changes_only_the_training_keys_that_it_states() -> None:
     config = parse_config(TREE, ["training={lr: 0.5, epochs: 2}", "algorithms=[{name: ditto, training: {lr: 0.1}}]"])
     merged = config.training_of(config.algorithms[0])

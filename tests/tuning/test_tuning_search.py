@@ -18,11 +18,13 @@ import torch
 from rich.console import Console
 
 import coterie
+from coterie.config import parse_config
 from coterie.engines import Simulation
 from coterie.errors import CoterieError, Interrupted
 from coterie.experiment import experiment as experiment_module
 from coterie.federation import ClientData, Federation
 from coterie.tuning import Tuned, resume_tuning, tune
+from coterie.tuning.attempts import Attempts
 from coterie.tuning.preset import write_tuned
 from coterie.tuning.tuner import _Tuner
 
@@ -259,6 +261,17 @@ def test_a_killed_search_loses_no_finished_seed(monkeypatch: pytest.MonkeyPatch)
     kept = json.loads(Path("stopped/trials.json").read_text())["trials"]
     assert [len(trial["scores"]) for trial in kept] == [2, 1]
     assert settings(resume_tuning("stopped")) == settings(whole)
+
+
+def test_a_stated_null_holds_for_every_trial() -> None:
+    entry = {"name": "fedrep", "body_epochs": None, "training": {"clip": None}}
+    config = parse_config({**TINY, "training": {"clip": 10.0}, "algorithms": [entry]})
+    trial = Attempts(config, None).setting("fedrep", {"training.lr": 0.02})
+    assert trial.algorithms[0].options == {"body_epochs": None}
+    training = trial.training_of(trial.algorithms[0])
+    assert (training.clip, training.lr) == (None, 0.02)
+    bare = parse_config({**TINY, "algorithms": [{"name": "ditto", "training": None}]})
+    assert Attempts(bare, None).entry("ditto", {"training.lr": 0.02})["training"] == {"lr": 0.02}
 
 
 def test_the_table_shows_the_best_of_each_method() -> None:

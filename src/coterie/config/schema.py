@@ -530,18 +530,24 @@ class Config(Section):
     def as_dict(self) -> dict[str, Any]:
         """The resolved configuration as plain data, what ``config.yaml`` holds; unset keys are left out."""
         tree: dict[str, Any] = self.model_dump(exclude={"algorithms"})
-        algorithms = [_plain_entry(entry.model_dump(exclude_none=True)) for entry in self.algorithms]
+        algorithms = [_plain_entry(entry.model_dump(exclude_unset=True)) for entry in self.algorithms]
         tree = {key: algorithms if key == "algorithms" else tree[key] for key in type(self).model_fields}
-        return {key: _without_none(value) for key, value in tree.items() if value is not None}
+        return dict(_plain(tree))
 
 
 def _plain_entry(entry: dict[str, Any]) -> dict[str, Any] | str:
     return str(entry["name"]) if set(entry) == {"name"} else entry
 
 
-def _without_none(value: Any) -> Any:
+_STATED = ("algorithms.", "model.", "newcomers.training.")
+"""Sections of which only stated keys are written: ``null`` among them is a value, mostly not the default."""
+
+
+def _plain(value: Any, above: str = "") -> Any:
+    """Plain mappings and lists; keys without a value are left out, unless that was stated."""
     if isinstance(value, Mapping):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+        stated = above.startswith(_STATED)
+        return {key: _plain(inner, f"{above}{key}.") for key, inner in value.items() if stated or inner is not None}
     if isinstance(value, list | tuple):
-        return [_without_none(inner) for inner in value]
+        return [_plain(inner, above) for inner in value]
     return value

@@ -190,12 +190,12 @@ def _entry(config: Config, method: str) -> AlgorithmEntry:
 
 def _with(entry: AlgorithmEntry, values: Mapping[str, Any]) -> dict[str, Any]:
     """An entry with other options, and other settings of training."""
-    changed = entry.model_dump(exclude_none=True)
+    changed = entry.model_dump(exclude_unset=True)
     for key, value in values.items():
         if not key.startswith(TRAINING):
             changed[key] = value
             continue
-        section = changed.setdefault("training", {})
+        section = changed["training"] = changed.get("training") or {}
         *outer, last = key.removeprefix(TRAINING).split(".")
         for part in outer:
             section = section.setdefault(part, {})
