@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pytest
+
 import coterie
 from coterie.config import parse_config
 from coterie.experiment import Experiment
@@ -45,3 +48,18 @@ def test_the_run_directory_holds_it(tmp_path: Path) -> None:
     stored = read_yaml((tmp_path / "run" / "config.yaml").read_text(), "config.yaml")
     assert stored["model"] == {"name": "auto", "inputs": "numbers", "examples": 30}
     assert result.rows[0]["algorithm"] == "local"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_search_tries_the_network_of_the_run(tmp_path: Path, processes: int) -> None:
+    """Also in its workers; the best result is then that of the run with the best setting."""
+    section = SECTION | {"clients": 4, "examples": 40, "train": 24, "validation": 8, "test": 8}
+    config = {**CONFIG, "federation": section, "rounds": 2, "evaluate_every": 1, "metric": "loss"}
+    config |= {"processes": processes, "threads": 1}
+    space = {"training.lr": [0.01, 0.5]}
+    found = coterie.tune(config, algorithms=["local"], space=space, output=tmp_path / "search")
+    coterie.run(found.config, output=tmp_path / "run")
+    assert read_yaml((tmp_path / "run" / "config.yaml").read_text(), "config.yaml")["model"]["examples"] == 24
+    table = pd.read_parquet(tmp_path / "run" / "history.parquet")
+    losses = table.loc[(table["split"] == "validation") & (table["metric"] == "loss"), "value"]
+    assert min(row["validation_loss"] for row in found.rows) == losses.min()

@@ -131,12 +131,12 @@ class Experiment:
         self._check_metric(federation)
         check_targets(self.config, federation.task)
         check_roster(self.config, federation)
-        self._size_model(federation)
+        self.size_model(federation)
         check_model(self.model, federation)
         self._check_folds()
         return federation
 
-    def _size_model(self, federation: Federation) -> None:
+    def size_model(self, federation: Federation) -> None:
         """Store what the model depends on, so that a resumed run and every process build the same one."""
         self.model = sized(self.model, federation)
         if self.model.options != self.config.model.options:

@@ -78,6 +78,7 @@ class Attempts:
         One after the other, so that each is kept as soon as it is finished, unless the configuration lets them share
         a stack.
         """
+        self.size_model()
         left, share = [seed for seed in self.seeds if seed not in trial.scores], self.experiment.config.share or 1
         for first in range(0, len(left), share):
             together = left[first : first + share]
@@ -90,6 +91,10 @@ class Attempts:
             watcher.keeps(trial)
             if trial.reason or not whole:
                 return
+
+    def size_model(self) -> None:
+        """Give the model ``auto`` the size that it has in a run with these data, before anything is built."""
+        self.experiment.size_model(self.federation(self.seeds[0]))
 
     def _try(self, trial: Trial, seed: int, watcher: Watcher, company: Alone | Member) -> bool:
         """One seed of a trial; whether it came to its end."""

@@ -173,6 +173,7 @@ class _Tuner:
             federation = self.attempts.federation(self.seeds[0])
         check_metric(self.experiment.config, federation)
         check_roster(self.experiment.config, federation)
+        self.attempts.size_model()
         check_model(self.experiment.model, federation)
         return main_metric(federation.task, self.experiment.config.metric)
 
