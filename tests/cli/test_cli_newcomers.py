@@ -14,7 +14,9 @@ from safetensors.torch import load_file
 
 import coterie as package
 from coterie.contract import Server
+from coterie.errors import CoterieError
 from coterie.runs import NewcomersDirectory
+from coterie.runs.record import Key, Record
 
 WITH = TINY.replace("clients: 4", "clients: 6") + "newcomers: {clients: [client-01, client-04], epochs: 3}\n"
 OTHERS = """\
@@ -239,7 +241,6 @@ def test_the_server_of_another_method(run: Path, tmp_path: Path) -> None:
 
 def test_a_method_that_diverged_has_nothing_for_newcomers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from coterie.algorithms.ditto import Ditto
-    from coterie.errors import CoterieError
 
     whole = Ditto.local_update
 
@@ -309,6 +310,28 @@ def test_a_run_killed_while_newcomers_join_repeats_no_round(tmp_path: Path, monk
     assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
+def test_a_run_stopped_between_its_tables_and_its_record_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the tables know the bytes of the whole run by client, and the checkpoint is one of the last round."""
+    (tmp_path / "with.yaml").write_text(WITH)
+    assert coterie("run", tmp_path / "with.yaml", "--output", tmp_path / "whole").exit_code == 0
+
+    finish = Record.finish
+
+    def full(self: Record, key: Key) -> None:
+        if key[0] != "local":  # LOCAL sends nothing
+            raise CoterieError("the disk is full.")
+        finish(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "finish", full)
+        assert "the disk is full" in error_of(coterie("run", tmp_path / "with.yaml", "-o", tmp_path / "out", "-q"))
+    done = coterie("resume", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert_same_run(tmp_path / "whole", tmp_path / "out")
+
+
 def test_a_run_without_server(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(f"{TINY}save_server: false\n")
     assert coterie("run", tmp_path / "tiny.yaml", "--output", tmp_path / "out").exit_code == 0
@@ -320,7 +343,6 @@ def test_a_run_without_server(tmp_path: Path) -> None:
 
 def test_a_method_that_fails_for_newcomers_spoils_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from coterie.algorithms.ditto import Ditto
-    from coterie.errors import CoterieError
 
     def refuse(self: Ditto, server: Server, clients: Any, labelled: bool) -> Any:
         raise CoterieError("no room")

@@ -164,6 +164,18 @@ def test_cut_keeps_what_the_checkpoint_knows() -> None:
     )
 
 
+def test_cut_drops_the_bytes_by_client() -> None:
+    """They come in once more at the end of the run, whichever round its checkpoint is of."""
+    history = full()
+    for seed in (0, 1):
+        history.add_clients("local", None, seed, 3, "", NAMES, [4, 5, 6], "bytes_up:model", [1, 2, 3], phase="train")
+    history.cut("local", None, 0, 3)
+    assert history.costs("local", None, 0)[0]  # those of single rounds stay
+    clients = history.frames().clients
+    assert set(clients.loc[clients["metric"] == "bytes_up:model", "seed"]) == {1}
+    history.add_clients("local", None, 0, 3, "", NAMES, [4, 5, 6], "bytes_up:model", [1, 2, 3], phase="train")
+
+
 def test_a_resumed_run_writes_the_same_bytes(run: RunDirectory, tmp_path: Path) -> None:
     whole = RunDirectory.create(tmp_path / "whole", "x")
     full().write(whole)

@@ -215,7 +215,7 @@ class History:
         """Drop what a run (a system and seed) recorded after ``round``; -1 drops all of it.
 
         A resumed run first cuts to its checkpoint, since the history may be ahead of it. So may the evaluation of the
-        round ``owed``, which will come in anew.
+        round ``owed``, and the bytes by client, which are told once a run is over: both will come in anew.
         """
         self.version += 1
         run = (algorithm, variant or "", int(seed))
@@ -223,9 +223,10 @@ class History:
         def again(key: Row) -> bool:
             return bool(key[3] == owed and key[4] == "evaluate" and key[5])
 
-        self._blocks = {
-            key: b for key, b in self._blocks.items() if key[:3] != run or (key.round <= round and not again(key))
-        }
+        def kept(key: _Key) -> bool:
+            return key.round <= round and not again(key) and not key.metric.startswith("bytes_")
+
+        self._blocks = {key: block for key, block in self._blocks.items() if key[:3] != run or kept(key)}
         for rows in (self._history, self._timings, self._failures):
             rows[:] = [row for row in rows if row[:3] != run or row[3] <= round]
         self._history[:] = [row for row in self._history if row[:3] != run or not again(row)]
