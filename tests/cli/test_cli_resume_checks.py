@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,45 @@ def test_a_changed_configuration_is_named(stopped: Path, old: str, new: str, key
     assert old in text
     (stopped / "config.yaml").write_text(text.replace(old, new))
     assert f"config.yaml changed after the run had begun ({key})" in error_of(coterie("resume", stopped))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("lambda: 0.5", "lambda: 0.6", "lambda of ditto"),
+        ("lambda: 0.5", "lambda: 0.5, training: {lr: 0.2}", "training.lr of ditto"),
+    ],
+)
+def test_a_changed_method_is_named(whole: Path, tmp_path: Path, old: str, new: str, key: str) -> None:
+    """Even where its other seeds are over, since all seeds of a system are averaged."""
+    copy = Path(shutil.copytree(whole, tmp_path / "out"))
+    text = (copy / "config.yaml").read_text()
+    assert old in text
+    (copy / "config.yaml").write_text(text.replace(old, new).replace("seeds: [0]", "seeds: [0, 1]"))
+    message = error_of(coterie("resume", copy))
+    assert f"config.yaml changed after the run had begun ({key}), and results of both would be mixed" in message
+
+
+def test_a_method_that_has_not_begun_may_be_changed_or_come_in_addition(stopped: Path) -> None:
+    """Nothing of it would be mixed, and an infinity is a value like any other."""
+    text = (stopped / "config.yaml").read_text()
+    more = text.replace("lambda: 0.5}", "lambda: 0.6}\n- {name: fedora, alpha: .inf}")
+    assert more != text
+    (stopped / "config.yaml").write_text(more)
+    assert coterie("resume", stopped).exit_code == 0
+    (stopped / "config.yaml").write_text(more.replace("alpha: .inf", "alpha: 2.0"))
+    assert "(alpha of fedora released)" in error_of(coterie("resume", stopped))
+    (stopped / "config.yaml").write_text(text.replace("- {name: ditto, lambda: 0.5}\n", ""))
+    assert coterie("resume", stopped).exit_code == 0
+
+
+def test_records_of_earlier_versions_know_no_methods(whole: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(whole, tmp_path / "out"))
+    record = copy / "checkpoints" / "progress.json"
+    content = json.loads(record.read_text())
+    assert content.pop("methods").keys() == {"local", "ditto"}
+    record.write_text(json.dumps(content))
+    assert coterie("resume", copy).exit_code == 0
 
 
 def test_methods_that_were_taken_out_are_not_in_the_summary(whole: Path, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from coterie.config import AlgorithmEntry, Config, TrainingConfig
@@ -32,6 +33,13 @@ class System:
     def key(self) -> tuple[str, str]:
         """Algorithm and variant, as they stand in every table."""
         return self.algorithm, self.variant
+
+    def told(self) -> dict[str, Any]:
+        """The options of the method and its training, by key; infinities as text, since JSON has no such numbers."""
+        training = {f"training.{key}": value for key, value in asdict(self.training).items()}
+        values = {**self.method.options(), **training}
+        endless = [key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
+        return {**values, **{key: str(values[key]) for key in endless}}
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class Session:
         config, plan = self.experiment.config, self.experiment.plan
         left = [job for job in plan if job.key not in self.record.finished]
         self.record.check_recipe(self.experiment.recipe())
+        self.record.check_methods({system.key: system.told() for system in plan.systems})
         self._describe()
         with self.display, self.tracking, listening(self._stopping) as self.stop:
             groups = self._groups(left)
@@ -207,6 +208,7 @@ class Session:
         """The same data as before; what a killed run wrote after its checkpoint is dropped."""
         self._openings[job.key] = opening
         self.record.check_source(job.seed, opening.source)
+        self.record.note_method(job.system.key, job.system.told())
         self.directory.write_schema(job.seed, opening.source)
         if self.experiment.settle(opening.resolved):
             self.experiment.write_config(self.directory)  # a resumed run then executes alike
