@@ -19,7 +19,8 @@ from coterie.engines.sites import Sites
 from coterie.engines.wire import Malformed
 from coterie.evaluation import main_metric
 from coterie.evaluation.telling import Floats, plain, told_of
-from coterie.experiment.guarding import guarded_variant, loss_of
+from coterie.experiment.guarding import loss_of
+from coterie.experiment.plan import guarded_variant
 from coterie.models import Models
 from coterie.privacy import Gate, Refused
 from coterie.runs import RunDirectory, copy_model

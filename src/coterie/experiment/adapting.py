@@ -18,10 +18,10 @@ from coterie.errors import CoterieError
 from coterie.evaluation import summarise_newcomers
 from coterie.experiment.display import busy
 from coterie.experiment.experiment import Experiment
-from coterie.experiment.guarding_newcomers import guard_newcomers, shown
+from coterie.experiment.guarding_newcomers import guard_newcomers
 from coterie.experiment.new_site import NewSite
 from coterie.experiment.newcomers import chosen, take_in
-from coterie.experiment.plan import REFERENCE, Job, Plan, System
+from coterie.experiment.plan import REFERENCE, Job, Plan, System, shown
 from coterie.experiment.runner import stored_config
 from coterie.federation import Federation, build_federation
 from coterie.federation.raw_table import is_table

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,10 +20,9 @@ from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Evidence, Judgement, Reported, evidence, judge, main_metric, reported
 from coterie.evaluation.paired_auroc import Scored, auroc_evidence
 from coterie.evaluation.tables import Task
-from coterie.experiment.plan import REFERENCE, Job, Plan, System
+from coterie.experiment.plan import REFERENCE, Job, Plan, guarded
 from coterie.federation.folds import Fold
 from coterie.runs import History, Losses, Record, RunDirectory, copy_model, guard_sentences, load_losses, save_guard
-from coterie.runs.guard import GUARDED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,16 +52,6 @@ def loss_of(metric: str, binary: bool) -> str | None:
 
 UNTOLD = {"page": False, "save_models": False, "save_server": False, "save_relations": "none", "tracking": None}
 """What nobody will look at in the folds."""
-
-
-def guarded_variant(variant: str) -> str:
-    """How the variant of a system is called under the guard."""
-    return f"{variant}+{GUARDED}" if variant else GUARDED
-
-
-def guarded(system: System) -> System:
-    """The system as it is reported under the guard."""
-    return replace(system, variant=guarded_variant(system.variant), label=f"{system.label} + {GUARDED}", guarded=False)
 
 
 def guards(plan: Plan) -> bool:

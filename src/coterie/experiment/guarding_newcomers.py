@@ -16,8 +16,8 @@ from coterie.config import NewcomersConfig
 from coterie.evaluation import Evidence, Judgement, main_metric
 from coterie.evaluation.guard import judge_newcomers
 from coterie.evaluation.tables import Task
-from coterie.experiment.guarding import Decision, compared, guarded, loss_of, section
-from coterie.experiment.plan import Job, System
+from coterie.experiment.guarding import Decision, compared, loss_of, section
+from coterie.experiment.plan import Job, guarded
 from coterie.runs import (
     Losses,
     NewcomersDirectory,
@@ -31,11 +31,6 @@ from coterie.runs import (
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment
-
-
-def shown(systems: Sequence[System]) -> list[System]:
-    """The systems, each followed by what the guard makes of it."""
-    return [each for system in systems for each in ((system, guarded(system)) if system.guarded else (system,))]
 
 
 def guard_newcomers(

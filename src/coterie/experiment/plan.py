@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from coterie.config import AlgorithmEntry, Config, TrainingConfig
 from coterie.contract import Algorithm, make_algorithm
 from coterie.errors import CoterieError
+from coterie.runs.guard import GUARDED
 from coterie.training import TrainingSettings
 
 REFERENCE = "local"
@@ -70,6 +71,21 @@ class Plan:
         return len(self.systems) * len(self.seeds)
 
 
+def guarded_variant(variant: str) -> str:
+    """How the variant of a system is called under the guard."""
+    return f"{variant}+{GUARDED}" if variant else GUARDED
+
+
+def guarded(system: System) -> System:
+    """The system as it is reported under the guard."""
+    return replace(system, variant=guarded_variant(system.variant), label=f"{system.label} + {GUARDED}", guarded=False)
+
+
+def shown(systems: Iterable[System]) -> list[System]:
+    """The systems, each followed by what the guard makes of it."""
+    return [each for system in systems for each in ((system, guarded(system)) if system.guarded else (system,))]
+
+
 def plan(config: Config) -> Plan:
     """Build every method once, so that a wrong option shows before anything is trained.
 
@@ -78,7 +94,7 @@ def plan(config: Config) -> Plan:
     Raises
     ------
     CoterieError
-        Unknown method or option, or two entries that are the same.
+        Unknown method or option, two entries that are the same, or two systems with one label.
     """
     entries = list(config.algorithms)
     listed = any(entry.name == REFERENCE for entry in entries)
@@ -98,6 +114,7 @@ def plan(config: Config) -> Plan:
         )
         for entry, method, variant in zip(entries, methods, variants, strict=True)
     ]
+    _check_labels(systems)
     systems.sort(key=lambda system: system.algorithm != REFERENCE)
     return Plan(tuple(systems), tuple(config.seeds), systems[0])
 
@@ -117,6 +134,18 @@ def _build(entry: AlgorithmEntry, position: int, training: TrainingSettings) -> 
         return method
     except CoterieError as error:
         raise CoterieError(f"algorithms[{position}]: {error}") from error
+
+
+def _check_labels(systems: list[System]) -> None:
+    """Refuse what would stand twice under one label in tables and figures."""
+    called: dict[str, str] = {}
+    for system in shown(systems):
+        name = " ".join(system.key).strip()
+        if (other := called.setdefault(system.label, name)) != name:
+            raise CoterieError(
+                f"algorithms: {other} and {name} would both be called {system.label!r}, and results are told apart by "
+                "that: give one of them another label."
+            )
 
 
 def _distinct(entries: list[AlgorithmEntry], methods: list[Algorithm]) -> list[str]:

@@ -15,9 +15,9 @@ from coterie.engines import RoundReport
 from coterie.errors import CoterieError, Interrupted
 from coterie.evaluation import Task, choose_round, gain_scale, macro, main_metric, summarise, summarise_newcomers
 from coterie.experiment.display import Display, Standing
-from coterie.experiment.guarding_newcomers import guard_newcomers, shown
+from coterie.experiment.guarding_newcomers import guard_newcomers
 from coterie.experiment.interrupt import StopRequest, listening
-from coterie.experiment.plan import Job, System
+from coterie.experiment.plan import Job, System, shown
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.result import Result
 from coterie.experiment.setting import slow_precision
