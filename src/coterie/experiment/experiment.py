@@ -115,9 +115,19 @@ class Experiment:
         check_guard(self.config, guards(self.plan))
         if self.config.tracking is not None:
             check_libraries(self.config.tracking)
-        federation = self.federation(self.config.seeds[0])
-        validated = bool(federation.validation.n.sum() > 0)
-        check_report(self.config.report, validated)
+        first, *further = self.config.seeds
+        self._check_first(self.federation(first))
+        for seed in further if self.config.federation.seed is None else ():
+            try:
+                self._check_data(self.federation(seed))
+            except CoterieError as error:
+                raise CoterieError(f"seed {seed}: {error}") from error
+        return self.federation(first)  # divided once more where no two stay in memory, since the run begins with it
+
+    def _check_first(self, federation: Federation) -> None:
+        """Find what is wrong with the data, the model or the guard."""
+        self._check_data(federation)
+        validated = federation.validation.total > 0
         if guards(self.plan) and section(self.config).folds == 0 and not validated:
             raise CoterieError(
                 "guard.folds: 0 judges by validation examples, but no client has any: give guard.folds: 5, or "
@@ -128,13 +138,16 @@ class Experiment:
                 "guard compares models on examples that all count alike, but these have weights: remove guard, or "
                 "federation.weights."
             )
-        self._check_metric(federation)
         check_targets(self.config, federation.task)
-        check_roster(self.config, federation)
         self.size_model(federation)
         check_model(self.model, federation)
         self._check_folds()
-        return federation
+
+    def _check_data(self, federation: Federation) -> None:
+        """What may be wrong with the division of one seed alone."""
+        check_report(self.config.report, federation.validation.total > 0)
+        self._check_metric(federation)
+        check_roster(self.config, federation)
 
     def size_model(self, federation: Federation) -> None:
         """Store what the model depends on, so that a resumed run and every process build the same one."""
