@@ -68,6 +68,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     assert "give KEY=VALUES" in error_of(coterie("tune", path, "--space", "lambda"))
     assert "is given twice" in error_of(coterie("tune", path, "--space", "lambda=1", "--space", "lambda=2"))
     assert "leave out what else describes one" in error_of(coterie("tune", path, "--resume", "runs/x"))
+    assert "leave out what else describes one" in error_of(coterie("tune", "--resume", "runs/x", "--device", "cpu"))
     assert "There is no run directory" in error_of(coterie("tune", "--resume", "runs/x"))
     bad = ["-s", "tune.space={lambda: [1]}", "-s", "tune.trails=3"]
     assert "unknown key tune.trails: did you mean tune.trials?" in error_of(coterie("tune", path, "-a", "ditto", *bad))

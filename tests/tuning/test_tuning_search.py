@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import json
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -261,6 +262,51 @@ def test_a_killed_search_loses_no_finished_seed(monkeypatch: pytest.MonkeyPatch)
     kept = json.loads(Path("stopped/trials.json").read_text())["trials"]
     assert [len(trial["scores"]) for trial in kept] == [2, 1]
     assert settings(resume_tuning("stopped")) == settings(whole)
+
+
+@pytest.mark.parametrize("search", ["grid", "random"])
+def test_an_infinity_may_be_tried(search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal, whose JSON has no such number, gives it back."""
+    more = {"algorithms": ["fedora"], "space": {"alpha": [float("inf"), 0.5]}, "search": search, "trials": 2}
+    whole = tuned(output="whole", **more)
+    assert {row["alpha"] for row in whole.rows} == {0.5, float("inf")}
+    journal = (whole.directory / "trials.json").read_text(encoding="utf-8")
+    tried = [trial["values"]["alpha"] for trial in json.loads(journal, parse_constant=pytest.fail)["trials"]]
+    assert set(tried) == {0.5, ".inf"}
+    with monkeypatch.context() as patched:
+        stop_after(10, patched)
+        with pytest.raises(Interrupted):
+            tuned(output="stopped", **more)
+    assert settings(resume_tuning("stopped")) == settings(whole)
+
+
+def test_values_are_tried_beside_those_of_the_other_keys() -> None:
+    """Nesterov needs a momentum, which every setting of this grid has."""
+    space = {"training.momentum": [0.5, 0.9], "training.nesterov": [False, True]}
+    found = tuned(space=space, rounds=1, seeds=[0])
+    assert len(found.rows) == 4
+    assert not found.failed
+    with pytest.raises(CoterieError, match=r"training.nesterov needs optimizer sgd and a momentum above 0"):
+        tuned(space=space | {"training.momentum": [0.0, 0.9]}, rounds=1, seeds=[0])
+
+
+def test_the_best_setting_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search whose best.yaml could not be written goes on to write it."""
+    more = {"space": {"lambda": [1.0]}, "rounds": 1, "seeds": [0], "output": "search"}
+
+    def full(source: Any, target: Any) -> None:
+        if Path(target).name == "best.yaml":
+            raise OSError(28, "No space left on device")
+        replaced(source, target)
+
+    replaced = os.replace
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(CoterieError, match=r"best\.yaml.*No space left on device"):
+            tuned(**more)
+    assert not Path("search/best.yaml").exists()
+    assert tuned(**more).directory == Path("search")
+    assert Path("search/best.yaml").is_file()
 
 
 def test_a_stated_null_holds_for_every_trial() -> None:

@@ -57,7 +57,8 @@ def tune(
     """
     console = standard_output()
     with friendly(debug, data_dir):
-        if resume is not None and (config or algorithm or space or search or trials or rounds or overrides or output):
+        described = (config, algorithm, space, search, trials, rounds, overrides, output, device)
+        if resume is not None and any(described):
             raise CoterieError(
                 f"--resume {resume} goes on with the search as it began: leave out what else describes one."
             )

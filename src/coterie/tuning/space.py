@@ -38,12 +38,13 @@ class Space:
         return all(isinstance(dimension, list) for dimension in self.dimensions.values())
 
     def corners(self) -> list[dict[str, Any]]:
-        """Settings that show every listed value and both ends of every range once, the other keys unset."""
-        return [
-            {key: value}
+        """Settings that show every listed value and both ends of every range, beside the first of all other keys."""
+        ends = {
+            key: dimension if isinstance(dimension, list) else [dimension.low, dimension.high]
             for key, dimension in self.dimensions.items()
-            for value in (dimension if isinstance(dimension, list) else (dimension.low, dimension.high))
-        ]
+        }
+        first = {key: values[0] for key, values in ends.items()}
+        return [first, *({**first, key: value} for key, values in ends.items() for value in values[1:])]
 
 
 def read_space(texts: Sequence[str]) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+ENDLESS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
+"""Numbers that JSON does not know, by the text that YAML has for them."""
 
 
 @dataclass
@@ -52,10 +56,10 @@ class Trial:
         return None if self.reason or len(self.scores) < 2 else float(np.std(list(self.scores.values()), ddof=1))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for a file."""
+        """Plain data for a file, which JSON can hold."""
         return {
             "method": self.method,
-            "values": self.values,
+            "values": {key: _written(value) for key, value in self.values.items()},
             "scores": {str(seed): score for seed, score in self.scores.items()},
             "rounds": {str(seed): round for seed, round in self.rounds.items()},
             "seconds": self.seconds,
@@ -71,11 +75,19 @@ class Trial:
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Trial:
         """The trial that `as_dict` described."""
+        values: Mapping[str, Any] = content["values"]
         return cls(
             str(content["method"]),
-            dict(content["values"]),
+            {key: ENDLESS.get(value, value) if isinstance(value, str) else value for key, value in values.items()},
             {int(seed): float(score) for seed, score in content["scores"].items()},
             {int(seed): int(round) for seed, round in content["rounds"].items()},
             float(content["seconds"]),
             str(content["reason"]),
         )
+
+
+def _written(value: Any) -> Any:
+    """A value of a setting; an infinity as text."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"

@@ -19,6 +19,7 @@ from coterie.experiment.interrupt import StopRequest, listening
 from coterie.experiment.processes import how_many
 from coterie.experiment.setting import check_metric, check_model, check_roster
 from coterie.runs import RunDirectory, locked
+from coterie.runs.atomic import write_text
 from coterie.tuning.attempts import Attempts
 from coterie.tuning.books import Books, rows
 from coterie.tuning.display import Progressing
@@ -301,7 +302,7 @@ class _Tuner:
         tree = {key: value for key, value in self.original.as_dict().items() if key != "tune"}
         config = parse_config({**tree, "algorithms": entries}) if entries else self.original
         if entries:
-            books.best.write_text(write_yaml(config.as_dict()), encoding="utf-8")
+            write_text(books.best, write_yaml(config.as_dict()))
         return Tuned(
             books.run.path, rows(books.trials, metric, self.seeds), f"validation_{metric}", best, config, tuple(failed)
         )
