@@ -109,3 +109,10 @@ def test_brackets_in_a_message_are_not_taken_for_markup(here: Path) -> None:
     path = here / "a[bold]b.yaml"
     path.write_text(TINY + "rouds: 3\n")
     assert error_of(coterie("run", path)).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("words", [("show", "quickstart"), ("deploy", "check", "site.yaml")])
+def test_a_seed_is_not_negative(words: tuple[str, ...]) -> None:
+    result = coterie(*words, "--seed", "-1")
+    assert result.exit_code == 2
+    assert "not in the range" in result.output

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hand_made import made
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -251,6 +252,20 @@ def test_ranks_are_those_of_the_comparison(finished: Path) -> None:
         assert f"{label} {rank:.2f}" in written or f"{rank:.2f} {label}" in written
     with pytest.raises(CoterieError, match="leave --system out"):
         draw("ranks", [open_run(finished)], Choice(systems=("fedavg",)))
+
+
+def test_ranks_of_one_seed_are_over_its_blocks(tmp_path: Path) -> None:
+    """The order of the systems is another with each seed, and all are alike over both."""
+    better, worse, even = [0.9] * 4, [0.1] * 4, [0.5] * 4
+    results = {"local": {0: even, 1: even}, "fedavg": {0: better, 1: worse}, "fedora": {0: worse, 1: better}}
+    opened = open_run(made(tmp_path / "run", results, seeds=[0, 1]))
+
+    def written(seed: int | None) -> str:
+        return " ".join(text.get_text() for text in draw("ranks", [opened], Choice(seed=seed, width=6.9)).axes[0].texts)
+
+    assert all(f"{label} 2.00" in written(None) or f"2.00 {label}" in written(None) for label in results)
+    for seed, best in ((0, "fedavg"), (1, "fedora")):
+        assert f"{best} 1.00" in written(seed) or f"1.00 {best}" in written(seed)
 
 
 def test_two_runs_side_by_side_have_systems_of_their_own(run: OpenedRun, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def check(
             "--config", "-c", metavar="FILE", help="The experiment, to check the columns and the policy against it."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the run; it decides which examples are for what.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the run; it decides which examples are for what.")] = 0,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:

@@ -21,7 +21,7 @@ def show(
     overrides: Overrides = None,
     data_dir: DataDir = None,
     seed: Annotated[
-        int | None, typer.Option(help="Which seed's division; default: the first of the configuration.")
+        int | None, typer.Option(min=0, help="Which seed's division; default: the first of the configuration.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the plot of classes by client to this page.")] = None,
     as_json: AsJson = False,

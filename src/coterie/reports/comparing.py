@@ -162,20 +162,29 @@ def compare(
     chosen = _reference(reference, standings, values, measure, notes)
     tests = _tests(values, chosen, measure)
     notes += _unmatched(values, chosen, tests)
-    complete = values.dropna()
-    ranks = None
-    if len(complete) > 1 and complete.shape[1] > 2:
-        ranks = average_ranks(complete, list(complete.columns), larger_is_better=measure.larger_is_better)
-    elif complete.shape[1] > 2:
+    ranks = ranks_over(values, measure)
+    if ranks is None and values.shape[1] > 2:
+        complete = len(values.dropna())
         notes.append(
             f"There are no average ranks: they need two blocks (one {measure.unit} each) with results of all systems, "
-            f"and there {'is' if len(complete) else 'are'} {len(complete)}."
+            f"and there {'is' if complete else 'are'} {complete}."
         )
     rows = tuple(_row(standing, by) for standing in standings)
     directories = tuple(run.directory.path for run in runs)
     return Comparison(
         directories, tuple(by), measure, tuple(standings), rows, values, chosen, tests, ranks, tuple(notes)
     )
+
+
+def ranks_over(values: pd.DataFrame, measure: Measure) -> Ranks | None:
+    """Average ranks over the blocks that all systems have; ``values`` are those of a `Comparison`, or some of them.
+
+    None with fewer than three systems or two blocks.
+    """
+    complete = values.dropna()
+    if len(complete) < 2 or complete.shape[1] < 3:
+        return None
+    return average_ranks(complete, list(complete.columns), larger_is_better=measure.larger_is_better)
 
 
 def _row(standing: Standing, by: Sequence[str]) -> dict[str, Any]:

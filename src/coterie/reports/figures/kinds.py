@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from coterie.errors import CoterieError
-from coterie.reports.comparing import compare
+from coterie.reports.comparing import compare, ranks_over
 from coterie.reports.figures.accuracy import draw_accuracy
 from coterie.reports.figures.choice import Choice
 from coterie.reports.figures.curves import draw_curves
@@ -123,7 +123,11 @@ def _data(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
 def _ranks(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     if choice.systems:
         raise CoterieError("--kind ranks is of all systems, since a rank is one among the others: leave --system out.")
-    found = compare([run.directory.path for run in runs], metric=choice.metric).ranks
+    compared = compare([run.directory.path for run in runs], metric=choice.metric)
+    values = compared.values
+    if choice.seed is not None:
+        values = values[values.index.get_level_values("seed") == choice.seed]
+    found = ranks_over(values, compared.measure)
     if found is None:
         raise without(runs, "no average ranks", "they take three systems with results of two clients or seeds")
     return draw_ranks(found.average, found.critical_difference, found.cliques, choice.width)
