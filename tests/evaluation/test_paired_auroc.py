@@ -58,3 +58,24 @@ def test_the_variance_is_that_of_repetitions() -> None:
         differences.append(found.difference[0])
         variances.append(found.variance[0])
     assert np.mean(variances) == pytest.approx(np.var(differences), rel=0.25)
+
+
+class Unsought(np.ndarray):
+    """Whose each example is, which nobody may seek through."""
+
+    def __eq__(self, other: object) -> bool:  # type: ignore[override]
+        pytest.fail("all examples are compared with one client")
+
+
+def test_clients_are_sorted_once() -> None:
+    """Each has the evidence that it would have alone, without K times n comparisons."""
+    draw = np.random.default_rng(2)
+    owner, y = draw.integers(0, 5, 60), draw.integers(0, 2, 60).astype(bool)
+    a, b = draw.random(60), draw.random(60)
+    together = auroc_evidence([Scored(a, b, y, owner.view(Unsought))], 6)
+    for client in range(5):
+        mine = owner == client
+        own = auroc_evidence([Scored(a[mine], b[mine], y[mine], owner[mine] * 0)], 1)
+        assert together.difference[client] == own.difference[0]
+        assert together.n[client] == own.n[0]
+    assert np.isnan(together.difference[5])

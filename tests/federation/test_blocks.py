@@ -14,7 +14,7 @@ from coterie.federation import build_federation
 from coterie.federation.datasets import SOURCES, Source
 from coterie.federation.examples import Examples
 from coterie.federation.partition import Division
-from coterie.federation.partition.blocks import by_blocks, mixed_block
+from coterie.federation.partition.blocks import _fill, by_blocks, mixed_block
 
 Make = Callable[..., Examples]
 NATURAL = {"rule": "natural"}
@@ -134,3 +134,19 @@ def test_whole_blocks_whatever_their_sizes(sizes: list[int], classes: int, seed:
     assert min(len(part[0]) for part in parts) > 0
     # no split is off by more than the blocks are large
     assert max(abs(len(part[0]) - want) for part, want in zip(parts, wanted[0], strict=True)) <= 2 * max(sizes)
+
+
+class Unsought(np.ndarray):
+    """Whose each row is, which nobody may seek through."""
+
+    def __eq__(self, other: object) -> bool:  # type: ignore[override]
+        pytest.fail("all rows are compared with one client")
+
+
+def test_spare_blocks_are_found_without_seeking_through_all_rows() -> None:
+    """The first client's smallest block goes to the test; the second, in between, has all that it needs."""
+    owner = np.array([0, 1, 0, 1, 0, 0, 1])
+    block = np.array([0, 2, 1, 3, 0, 0, 3])
+    side = np.array([0, 0, 0, 2])
+    _fill(side, block, owner.view(Unsought), np.array([[3, 0, 1], [1, 0, 2]]), ["a", "b"])
+    assert side.tolist() == [0, 2, 0, 2]

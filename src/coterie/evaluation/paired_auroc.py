@@ -45,7 +45,9 @@ def auroc_evidence(folds: Sequence[Scored], clients: int) -> Evidence:
     Folds are averaged by ``m n / (m + n)``, with m positive and n negative examples. A variance is drawn to that of all
     clients together, as in `evidence`. A client with one class in each fold has no evidence, and NaN.
     """
-    return of_placements([[placements(fold, fold.owner == client) for fold in folds] for client in range(clients)])
+    rows = [_rows(fold.owner, clients) for fold in folds]
+    pairs = list(zip(folds, rows, strict=True))
+    return of_placements([[placements(fold, own[client]) for fold, own in pairs] for client in range(clients)])
 
 
 def of_placements(clients: Sequence[Sequence[Placements]]) -> Evidence:
@@ -64,8 +66,8 @@ def of_placements(clients: Sequence[Sequence[Placements]]) -> Evidence:
     return Evidence(n, difference, variance)
 
 
-def placements(fold: Scored, rows: NDArray[np.bool_]) -> Placements:
-    """How both models' placements of positive and negative examples differ, among ``rows: (n,)`` of a fold."""
+def placements(fold: Scored, rows: NDArray[np.int64]) -> Placements:
+    """How both models' placements of positive and negative examples differ, among ``rows: (m,)`` of a fold."""
     positive = fold.positive[rows]
     if positive.all() or not positive.any():
         return Moments(int(positive.sum()), 0.0, 0.0), Moments(int((~positive).sum()), 0.0, 0.0)
@@ -75,6 +77,12 @@ def placements(fold: Scored, rows: NDArray[np.bool_]) -> Placements:
         above.append((pairs > 0) + 0.5 * (pairs == 0))
     delta = above[0] - above[1]
     return Moments.of(delta.mean(1)), Moments.of(delta.mean(0))
+
+
+def _rows(owner: NDArray[np.int64], clients: int) -> list[NDArray[np.int64]]:
+    """The rows of each client, in their order, by the ``owner: (n,)`` of all, who are sorted once."""
+    ends = np.cumsum(np.bincount(owner, minlength=clients))
+    return np.split(np.argsort(owner, kind="stable"), ends[:-1])
 
 
 def _spreads(clients: Sequence[Sequence[Moments]]) -> Floats:

@@ -28,7 +28,7 @@ def told_of(alone: Mapping[str, Floats], personalised: Mapping[str, Floats], los
         positive = alone["target"] > 0
         nobody = np.zeros(len(positive), dtype=np.int64)
         scored = Scored(alone["score"], personalised["score"], positive, nobody)
-        return placements(scored, nobody == 0)
+        return placements(scored, np.arange(len(nobody)))
     losses = np.stack([alone[loss], personalised[loss]]).astype(np.float64)
     finite = np.isfinite(losses)
     losses = np.where(finite, losses, losses[finite].max(initial=0.0))

@@ -38,9 +38,10 @@ def handed_over(
         common["targets"] = {"mean": scaling.mean.tolist(), "std": scaling.std.tolist()}
     sizes = {part: federation.split(part).n.tolist() for part in ("train", "validation", "test")}
     mixtures = _mixtures(predictor)
+    place = {name: client for client, name in enumerate(federation.names)}
     facts = []
     for row, name in enumerate(names):
-        client = federation.names.index(name)
+        client = place[name]
         facts.append({**common, "examples": {part: n[client] for part, n in sizes.items()}, **mixtures[row]})
     return facts
 

@@ -26,7 +26,8 @@ CHECKPOINT_SECONDS = 30.0
 """A checkpoint is written at least this often, however many rounds lie between two."""
 
 CHECKPOINT_SHARE = 0.1
-"""Of the time, for checkpoints that would be written only because seconds have passed: large ones come less often."""
+"""Of the time, for checkpoints, and the tables before them, that would be written only because seconds have passed:
+large ones come less often."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ def _advance(
         due = due or time.monotonic() - saved >= pause
         stop, due = company.agree(stop, due)
         if due or stop:
+            begin = time.monotonic()  # before the tables, which may take longer than the checkpoint
             observer.saving(job)
-            begin = time.monotonic()
             checkpoint.save(path, engine)
             saved, last = time.monotonic(), engine.round
             pause = max(CHECKPOINT_SECONDS, (saved - begin) / CHECKPOINT_SHARE)

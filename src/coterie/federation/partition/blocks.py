@@ -120,8 +120,9 @@ def _place(block: Rows, cell: Rows, counts: Rows, classes: int) -> NDArray[np.in
 def _fill(side: Rows, block: Rows, owner: Rows, counts: Rows, names: Sequence[str]) -> None:
     """Give a client its smallest spare block for a split that got none, the test first; in place."""
     sizes = np.bincount(block)
-    for i in range(len(names)):
-        own = np.unique(block[owner == i])
+    ends = np.cumsum(np.bincount(owner, minlength=len(names)))
+    for i, theirs in enumerate(np.split(block[np.argsort(owner, kind="stable")], ends[:-1])):
+        own = np.unique(theirs)
         own = own[np.argsort(sizes[own], kind="stable")]
         for split in (TEST, TRAIN, VALIDATION):
             held = np.bincount(side[own], minlength=3)

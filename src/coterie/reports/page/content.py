@@ -72,7 +72,8 @@ def _clients(run: OpenedRun) -> list[str]:
     """All clients, those of the portrait first, in its order; newcomers that were held out with its seed come last."""
     known = [str(name) for name in run.portrait["names"]] if run.portrait else []
     met = run.tables.clients["client"].astype(str).unique().tolist()
-    return list(dict.fromkeys([*(name for name in known if not met or name in set(met)), *met]))
+    there = set(met or known)
+    return list(dict.fromkeys([*(name for name in known if name in there), *met]))
 
 
 def _portrait(run: OpenedRun, names: list[str]) -> dict[str, Any]:
