@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from coterie.algorithms.l2c import L2C
 from coterie.algorithms.l2gd import L2GD
 from coterie.contract import Algorithm, Site, make_algorithm
 from coterie.contract.acquaintances import Acquaintances
@@ -54,8 +55,10 @@ def test_a_mixture_with_an_own_model_is_one_with_one_more_row() -> None:
             tensor.copy_(values.to(tensor.dtype))
         return models
 
-    members, own, weights = drawn(4), drawn(3), torch.rand(3, 5, generator=draw, dtype=torch.float64)
-    weights[2, 4] = 0.0
+    members, own = drawn(4), drawn(3)
+    own.tensors["2.num_batches_tracked"].fill_(-1)
+    weights = torch.rand(3, 5, generator=draw, dtype=torch.float64)
+    weights[2, 4], weights[1, :4] = 0.0, 0.0
     weights /= weights.sum(1, keepdim=True)
     whole = torch.cat([weights[:, :4], torch.diag(weights[:, 4])], dim=1)
     expected, found = stack_rows([members, own]).mixed(whole), members.mixed_with_own(own, weights)
@@ -83,11 +86,8 @@ def test_newcomers_of_l2c_learn_of_the_members_batch_statistics() -> None:
     assert torch.equal(ways["D"].value.tensors[MEAN], sim.server.w.tensors[MEAN])
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("name", ["feddwa", "fedamp"])
+@pytest.mark.parametrize(("name", "labelled"), [("feddwa", True), ("feddwa", False), ("fedamp", True)])
 def test_members_that_never_took_part_are_no_models_for_newcomers(name: str, labelled: bool) -> None:
-    if name == "fedamp" and not labelled:
-        return  # it has nothing for them
     sim = trained(name, absent=dict.fromkeys((1, 2, 3), ("client-3",)))
     assert sim.server.met.tolist() == [True, True, True, False]
     before = admit(sim, labelled=labelled).models.flat()
@@ -154,7 +154,7 @@ def test_the_exact_propagation_is_about_those_who_were_seen() -> None:
     torch.testing.assert_close(A[2], (identity[2] + 2.0 * P[2] @ A) / 3.0)  # it takes from them: Equation 6
     sparse = Neighbours(P.numpy(), 2.0, exact=True, seen=seen)  # type: ignore[arg-type]
     torch.testing.assert_close(sparse.product(identity), A)
-    with pytest.raises(CoterieError, match="closed_form where exact is set"):
+    with pytest.raises(CoterieError, match="closed_form or sparse where exact is set"):
         make_algorithm("fedora", exact=True, solver="iterative")
 
 
@@ -177,6 +177,71 @@ def test_a_client_that_missed_the_averaging_step_of_l2gd_is_sent_the_mean_again(
             assert sim.server.moved.tolist() == [False, False, True, False]
         formed = sim.server.transfers
     assert formed > 1
+
+
+@dataclass(frozen=True)
+class Broken(L2GD):
+    """A client's local steps end in NaN after an averaging step of the same round."""
+
+    def local_steps(self, site: Site, steps: Any, first: Any) -> Mapping[str, Any]:
+        L2GD.local_steps(self, site, steps, first)
+        if int(first[0]):
+            site.theta = site.theta * torch.where(site.n == 9, torch.nan, 1.0).double()
+        return {}
+
+
+class Coins:
+    """Local, averaging, local."""
+
+    def random(self, count: int) -> Any:
+        return np.array([0.9, 0.1, 0.9])[:count]
+
+
+def test_a_client_that_failed_later_in_the_round_holds_no_mean_of_l2gd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.algorithms.l2gd.generator", lambda *_: Coins())
+    sim = trained(Broken(p=0.5, iterations=3), rounds=1)
+    assert sim.server.transfers == 1
+    assert bool(sim.server.moved[2])  # though it took the averaging step
+
+
+@dataclass(frozen=True)
+class Unfinished(L2C):
+    """A client sends its update, and then fails to learn its weights."""
+
+    def collaborate(self, site: Site, D: Models, index: Any) -> Mapping[str, Any]:
+        found = L2C.collaborate(self, site, D, index)
+        return {"pi": found["pi"] * torch.where(site.n == 9, torch.nan, 1.0).double().unsqueeze(1)}
+
+
+@pytest.mark.parametrize("missing", ["drop", "cached"])
+def test_a_client_that_has_not_moved_is_no_member_of_l2c(missing: Any) -> None:
+    sim = trained(Unfinished(missing=missing))
+    assert sim.server.known.tolist() == [True, True, False, True]
+    assert torch.equal(sim.server.w[torch.tensor([2])].flat(), sim.server.initial_model().flat())
+    assert len(admit(sim).failures) == 0
+
+
+def test_clients_of_fesem_that_were_away_in_an_e_step_are_in_the_next() -> None:
+    absent = dict.fromkeys((2, 4), ("client-3",))
+    sim = simulation(
+        FOUR, make_algorithm("fesem", clusters=2, recluster=2), LOCATION, rounds=4, training=FULL_BATCH, absent=absent
+    )
+
+    def put(cluster: int) -> None:
+        r = sim.server.r.clone()
+        r[3] = cluster
+        sim.server.r = r
+
+    sim.advance()
+    right, wrong = int(sim.server.r[3]), int(sim.server.r[0])
+    put(wrong)
+    sim.advance()
+    assert int(sim.server.r[3]) == wrong  # its model is the one of the E-step before
+    put(right)
+    sim.advance()
+    put(wrong)
+    sim.advance()
+    assert int(sim.server.r[3]) == right  # it answered in round 3, after the E-step of round 2
 
 
 def test_absent_clients_of_fesem_keep_their_cluster() -> None:

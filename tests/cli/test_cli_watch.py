@@ -67,7 +67,11 @@ def test_mistakes_are_one_sentence(
 
 
 def test_watch_waits_for_a_run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.cli.watching.time.sleep", lambda _: (tmp_path / "run").symlink_to(finished))
+    def wait(seconds: float) -> None:
+        if not (tmp_path / "run").exists():
+            (tmp_path / "run").symlink_to(finished)
+
+    monkeypatch.setattr("coterie.cli.watching.time.sleep", wait)
     result = coterie("watch", tmp_path / "run", "--wait", "--once")
     assert result.exit_code == 0, result.output
     assert "Waiting for a run" in result.output

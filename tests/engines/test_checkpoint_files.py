@@ -179,3 +179,11 @@ def test_numbers_of_numpy_are_kept_as_plain_ones(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "run.pt", sim)
     checkpoint.load(tmp_path / "run.pt", other)
     assert (other.server.best, other.server.names_seen) == (0.5, ["a", 3])
+
+
+def test_a_server_that_lacks_what_its_method_keeps_today(tmp_path: Path) -> None:
+    sim, other = begun("feddwa", None), begun("feddwa", None)
+    del sim._store.values["met"]
+    checkpoint.save(tmp_path / "run.pt", sim)
+    with pytest.raises(CoterieError, match=r"of an earlier version: it lacks met of feddwa's server; delete it"):
+        checkpoint.load(tmp_path / "run.pt", other)

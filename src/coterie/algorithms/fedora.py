@@ -165,7 +165,7 @@ class Fedora(Algorithm):
         self.require(
             self.solver in ("auto", "closed_form") or self.alpha != inf, "solver", "closed_form where alpha is inf"
         )
-        self.require(self.solver != "iterative" or not self.exact, "solver", "closed_form where exact is set")
+        self.require(self.solver != "iterative" or not self.exact, "solver", "closed_form or sparse where exact is set")
         if self.solver in FOR_MANY:
             self.require(self.similarity == "data", "solver", "closed_form where the similarity is not that of data")
             self.require(self.attach == "one_sided", "solver", "closed_form where attach is literal")
@@ -241,8 +241,8 @@ class Fedora(Algorithm):
     def graph(self) -> ClientGraph:
         """The weights w_kk' and the strength of propagation."""
         return ClientGraph(
-            self.kind or "cos", self.temperature, self.topk or 0, bool(self.self_loop), self.alpha or 0.0, self.exact,
-            self.eigenvectors,
+            kind=self.kind or "cos", temperature=self.temperature, topk=self.topk or 0, self_loop=bool(self.self_loop),
+            alpha=self.alpha or 0.0, exact=self.exact, eigenvectors=self.eigenvectors,
         )  # fmt: skip
 
     def members(self, server: Server) -> dict[str, Tensor]:

@@ -76,10 +76,14 @@ class FeSEM(Algorithm):
     predict: Literal["own", "centre"] = option("own", "predict with the own model or with the centre", paper="centre")
 
     def setup(self, server: Server) -> None:
-        """Centres W and all clients' models at theta^0; ``drawn`` centres are in use and nobody is in a cluster yet."""
+        """Centres W and all clients' models at theta^0; ``drawn`` centres are in use and nobody is in a cluster yet.
+
+        Those who are ``waiting`` have a model that no E-step has seen.
+        """
         server.w = server.initial_models(self.clusters)
         server.theta = server.initial_models()
         server.r = torch.full((server.K,), -1)
+        server.waiting = torch.zeros(server.K, dtype=torch.bool)
         server.drawn = 0
 
     def round(self, server: Server, cohort: Tensor) -> None:
@@ -88,12 +92,12 @@ class FeSEM(Algorithm):
         server.theta[up.clients] = up.w
         known = server.r >= 0
         first, latecomers = not bool(known.any()), up.clients[~known[up.clients]]
-        known[up.clients] = True
+        known[up.clients] = server.waiting[up.clients] = True
         everyone = known.nonzero().flatten()
         members = everyone if self.members == "all" else up.clients
         due = first or server.round % self.recluster == 0
         if not first:
-            self.assign(server, up.clients if due else latecomers)
+            self.assign(server, server.waiting.nonzero().flatten() if due else latecomers)
             self.move_centres(server, members)
         if due and self.draw_centres(server, everyone):
             for _ in range(LONGEST):
@@ -102,6 +106,8 @@ class FeSEM(Algorithm):
                 self.move_centres(server, members)
                 if torch.equal(server.r[everyone], before):
                     break
+        if due:
+            server.waiting[:] = False
 
     def centres(self, server: Server, clients: Tensor) -> Models:
         """W_{r_k} of each of ``clients: (k,)``; theta^0 for one that is in none of several clusters yet."""

@@ -22,7 +22,7 @@ from coterie.contract import (
     pick,
     register,
 )
-from coterie.models import Models, stack_candidates
+from coterie.models import Models, stack_candidates, stack_rows
 from coterie.relations import adam, softmax_slope
 
 NEVER = -1e3
@@ -91,21 +91,25 @@ class L2C(Algorithm):
         """(a) All train and upload D_j; (b) each receives the updates it may use, learns its weights, moves."""
         first = server.ask(self.train, cohort)
         bank, owners = first.D, first.clients
-        server.known[owners] = True
         if self.missing == "cached":
-            server.D[owners] = first.D
-            owners = server.known.nonzero().squeeze(1)
-            bank = server.D[owners]
+            before = server.known.clone()
+            before[owners] = False
+            bank, owners = stack_rows([server.D[before], bank]), torch.cat([before.nonzero().squeeze(1), owners])
+            order = owners.argsort()
+            bank, owners = bank[order], owners[order]
         place = self.choose(server, first.clients, owners)
         sent = broadcast(bank) if place.shape[1] == len(owners) else pick(bank, place)
         up = server.ask(self.collaborate, first.clients, D=sent, index=owners[place])
-        place = place[torch.isin(first.clients, up.clients)]
+        moved = torch.isin(first.clients, up.clients)
+        if self.missing == "cached":
+            server.D[up.clients] = first.D[moved]
+        server.known[up.clients], place = True, place[moved]
         server.alpha[up.clients] = up.pi
         used = up.pi.gather(1, owners[place])
         weights = server.zeros(len(up), len(owners)).scatter_(1, place, used / used.sum(dim=1, keepdim=True))
         server.pi[up.clients] = server.zeros(len(up), server.K).index_copy_(1, owners, weights)
-        moved = bank.mixed(weights)
-        server.w[up.clients] = (server.w[up.clients] - moved).with_buffers(moved, torch.ones(len(up), dtype=torch.bool))
+        way = bank.mixed(weights)
+        server.w[up.clients] = (server.w[up.clients] - way).with_buffers(way, torch.ones(len(up), dtype=torch.bool))
 
     def choose(self, server: Server, clients: Tensor, owners: Tensor) -> Tensor:
         """Places among ``owners: (a,)`` of the updates that each client receives, ``(m, c)``; ties go by name."""

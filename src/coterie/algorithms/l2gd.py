@@ -65,7 +65,7 @@ class L2GD(Algorithm):
 
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
-        """xbar, and who has moved since it was formed."""
+        """xbar, and who has moved since it was formed, or does not hold it."""
         server.w = server.initial_model()
         server.moved = torch.zeros(server.K, dtype=torch.bool)
         server.transfers = 0
@@ -80,20 +80,21 @@ class L2GD(Algorithm):
             if averaging:
                 self.average(server, cohort, counts["steps"])
             else:
-                up = server.ask(self.local_steps, cohort, **counts)
-                server.moved[up.clients] = True
+                server.moved[cohort] = True  # or failed, and then without the mean of this round
+                server.ask(self.local_steps, cohort, **counts)
             first += steps
 
     def average(self, server: Server, cohort: Tensor, steps: Tensor) -> None:
         """Form xbar anew where somebody has moved, then go towards it."""
-        if not bool(server.moved[cohort].any()):
-            server.ask(self.averaging_steps, cohort, steps=steps)
-            return
-        up = server.ask(self.upload, cohort, average=torch.ones(len(cohort)))
-        went = server.ask(self.averaging_steps, cohort, steps=steps, mean=broadcast(up.x))
-        server.w, server.transfers = up.x, server.transfers + 1
-        server.moved[:] = True
-        server.moved[went.clients[torch.isin(went.clients, up.clients)]] = False
+        if bool(server.moved[cohort].any()):
+            up = server.ask(self.upload, cohort, average=torch.ones(len(cohort)))
+            server.moved[:] = True
+            went = server.ask(self.averaging_steps, cohort, steps=steps, mean=broadcast(up.x))
+            server.w, server.transfers = up.x, server.transfers + 1
+        else:
+            server.moved[cohort] = True
+            went = server.ask(self.averaging_steps, cohort, steps=steps)
+        server.moved[went.clients] = False
 
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:

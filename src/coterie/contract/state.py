@@ -44,8 +44,8 @@ def owned(value: Any) -> Any:
         return {key: owned(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(owned(entry) for entry in value)
-    if isinstance(value, np.generic):
-        return owned(value.item())  # a checkpoint could be written, but not read
+    if isinstance(value, np.generic) and not isinstance(plain := value.item(), np.generic):
+        return owned(plain)  # a checkpoint could be written, but not read
     if value is None or isinstance(value, bool | int | float | str) or hasattr(value, "state_dict"):
         return value
     raise TypeError(

@@ -363,7 +363,7 @@ def free_ports(count: int) -> int:
     Processes that look at the same time begin far from one another. Higher ports are those that systems give to
     outgoing connections, which may take one before it is used.
     """
-    for first in range(10000 + os.getpid() * 97 % 12000, 32768 - count, count):
+    for first in range(20000 + os.getpid() * 97 % 10000, 32768 - count, count):
         ports = range(first, first + count)
         if _given.isdisjoint(ports) and all(_is_free(port) for port in ports):
             _given.update(ports)

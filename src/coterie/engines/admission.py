@@ -107,6 +107,7 @@ class Admission(Simulation):
         self.ledger, self._failures = Ledger((*self._server.names, *self.names)), []
         self._failed = torch.zeros(self.K, dtype=torch.bool)
         self.bank.discard()
+        self._calls.clear()
         everyone = self._everyone()
         try:
             with self._no_exit():

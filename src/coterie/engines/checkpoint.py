@@ -68,6 +68,11 @@ def restore(engine: Engine, state: Mapping[str, Any]) -> None:
     for key, own in _identity(engine).items():
         if state[key] != own:
             raise CoterieError(f"the checkpoint is of another run: its {key} is {state[key]!r}, this run's {own!r}")
+    if lacking := engine._store.values.keys() - state["server"].keys():
+        raise CoterieError(
+            f"the checkpoint is of an earlier version: it lacks {', '.join(sorted(lacking))} of "
+            f"{engine.algorithm.name}'s server; delete it to start this part anew"
+        )
     layout = engine.stack.layout
     engine.round = state["round"]
     engine.server.round = state["round"]

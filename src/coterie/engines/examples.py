@@ -62,11 +62,11 @@ def example_losses(stack: Stack, predictor: Predictor, data: ClientData, task: s
     """
     size = max(1, predictor.candidates * predictor.models.bytes_per_row()[0])
     at_a_time = max(1, AT_A_TIME // size)
-    parts = [
-        _losses_of(stack, predictor.part(slice(first, first + at_a_time), stack.device), own, task, classes)
-        for first in range(0, max(1, data.k), at_a_time)
-        for own in [data.select(list(range(first, min(first + at_a_time, data.k))))]
-    ]
+    parts = []
+    for first in range(0, max(1, data.k), at_a_time):
+        own = data.select(list(range(first, min(first + at_a_time, data.k))))
+        few = predictor.part(slice(first, first + at_a_time), stack.device)
+        parts.append(_losses_of(stack, few, own, task, classes))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

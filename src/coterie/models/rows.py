@@ -337,13 +337,17 @@ class Models:
         """
         taken, share = self.mixed(weights[:, :-1]), weights[:, -1]
         result = taken + own * share
-        for name in self.layout.buffers if self.layout.policy == "average" else ():
+        for name in self.layout.buffers:
             others, itself = taken.tensors[name], own.tensors[name]
-            column = share.to(others.device).reshape(-1, *[1] * (others.ndim - 1))
-            if others.is_floating_point():
+            column, alone = (
+                each.to(others.device).reshape(-1, *[1] * (others.ndim - 1))
+                for each in (share, (weights[:, :-1] == 0).all(dim=1))
+            )
+            if not others.is_floating_point():
+                largest = torch.where(alone, itself, torch.maximum(others, itself))
+                result.tensors[name] = torch.where(column != 0, largest, others)
+            elif self.layout.policy == "average":
                 result.tensors[name] = others + column.to(others.dtype) * itself
-            else:
-                result.tensors[name] = torch.where(column != 0, torch.maximum(others, itself), others)
         return result
 
     def _other_buffer(self, weights: Tensor | Mixing, source: Tensor) -> Tensor:

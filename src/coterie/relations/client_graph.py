@@ -93,7 +93,7 @@ class ClientGraph:
         rows = []
         for row in subspace_similarity(bases, members[order]):
             P = row_stochastic(self._weights(with_newcomer(among, row, own), seen, self.self_loop))
-            rows.append(propagation_matrix(P, self.alpha)[-1])
+            rows.append(propagation_matrix(P, self.alpha, exact=self.exact, seen=seen)[-1])
         A = torch.stack(rows)
         return torch.cat([A[:, order.argsort()], A[:, -1:]], dim=1)
 

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -327,8 +326,10 @@ def _explicit(path: Path, overwrite: bool) -> Path:
     if any(path.iterdir()) and not _is_run(path):
         raise CoterieError(f"{path} is not a run directory, so --overwrite does not touch it; choose another --output.")
     run = RunDirectory(path)
-    with locked(run) if run.checkpoints.is_dir() else nullcontext():
-        _clear(path)
+    if run.checkpoints.is_dir():
+        with locked(run):  # nobody is at work there; a folder with an open file cannot be cleared everywhere
+            pass
+    _clear(path)
     return path
 
 
