@@ -227,9 +227,9 @@ def test_a_signal_while_workers_start_is_a_stop(number: int, code: int, seconds:
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0])
 def test_ctrl_c_before_anything_has_begun_is_one_line(seconds: float, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(LONGER)
-    code = (
-        "print(flush=True); import sys; from coterie.__main__ import main\n"
-        "sys.argv = 'coterie run tiny.yaml --output out'.split(); main()"
+    code = (  # what a shell starts in the background, these tests too, ignores Ctrl-C unless it is told otherwise
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); print(flush=True)\n"
+        "from coterie.__main__ import main; sys.argv = 'coterie run tiny.yaml --output out'.split(); main()"
     )
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
