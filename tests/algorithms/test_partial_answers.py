@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 from coterie.algorithms.l2c import L2C
@@ -152,7 +153,7 @@ def test_the_exact_propagation_is_about_those_who_were_seen() -> None:
     identity = torch.eye(5, dtype=torch.float64)
     torch.testing.assert_close(A[seen][:, seen], torch.linalg.inv(identity[:4, :4] + 2.0 * laplacian))
     torch.testing.assert_close(A[2], (identity[2] + 2.0 * P[2] @ A) / 3.0)  # it takes from them: Equation 6
-    sparse = Neighbours(P.numpy(), 2.0, exact=True, seen=seen)  # type: ignore[arg-type]
+    sparse = Neighbours(csr_array(P.numpy()), 2.0, exact=True, seen=seen)
     torch.testing.assert_close(sparse.product(identity), A)
     with pytest.raises(CoterieError, match="closed_form or sparse where exact is set"):
         make_algorithm("fedora", exact=True, solver="iterative")

@@ -246,9 +246,8 @@ class SiteBank:
     # --- an engine's view ----------------------------------------------------------------------------------------
     def staged(self, leaf: str, clients: Tensor) -> Rows:
         """The staged rows of ``clients``, all of which set the attribute in this round."""
-        with self._lock:
-            stage = self._stages[leaf]
-            return take(stage.rows, stage.slots(clients))
+        stage = self._stages[leaf]
+        return take(stage.rows, stage.slots(clients))
 
     def known(self, leaf: str) -> tuple[Tensor, Tensor]:
         """Clients ``(c,)`` with a committed value of their own of an attribute that is a tensor, and the values."""
@@ -261,10 +260,10 @@ class SiteBank:
 
     def answers(self, leaf: str, clients: Tensor) -> Rows:
         """The staged rows of ``clients`` as answers, which later asks of the round leave as they are."""
-        with self._lock:
+        with self._lock:  # or a stage that another thread makes room in would be copied without this
             stage = self._stages[leaf]
             stage.writer[stage.slots(clients)], stage.held[stage.slots(clients)] = ANSWERED, True
-            rows = self.staged(leaf, clients)
+        rows = self.staged(leaf, clients)
         if isinstance(rows, Models):
             rows.owned = True
         return rows
