@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from coterie.federation.datasets import find_source
 from coterie.presets import available_presets
+from coterie.yamltext import read_yaml
 
 from .blocks import PAGES, ROOT, Block, blocks, blocks_of
 
 LANGUAGES = {"python", "yaml", "bash", "bibtex", "text"}
 PAPERS = re.compile(r" (fedora|feddwa|pgfed|federico)/")
 PRESETS = {preset.name for preset in available_presets()}
+FROM_FILES = {
+    preset.name
+    for preset in available_presets()
+    if find_source(read_yaml(preset.text, preset.name)["federation"]["source"]).files
+}
 PYTHON_PAGES = sorted({block.page for block in blocks("python")})
 
 
@@ -125,12 +132,12 @@ def test_commands_exist(
         write_data(page)
         own = [block.text for block in blocks_of(page) if block.language == "yaml"]
         Path("mine.yaml").write_text(own[0] if own else "", encoding="utf-8")
-        # Another data set than the embedded one may not be there, nor may a run that could be resumed.
+        # Files of a data set may not be there, nor may a run that could be resumed.
         examples = [word for word in arguments if word.startswith("examples/")]
         assert all((ROOT / file).exists() for file in examples)
         arguments = [str(ROOT / word) if word in examples else word for word in arguments]
-        needs_data = arguments[0] in ("run", "show") and (PAPERS.search(command) or examples)
-        absent = needs_data and "COTERIE_DATA" not in os.environ
+        needs_data = examples or any(word.partition(":")[0] in FROM_FILES for word in arguments)
+        absent = arguments[0] in ("run", "show") and needs_data and "COTERIE_DATA" not in os.environ
         files = [word for word in arguments if word.startswith("benchmarks/")]
         assert all((ROOT / file).exists() for file in files)
         long = files or "--all" in arguments  # whole searches, and all questions to all methods, take their time
