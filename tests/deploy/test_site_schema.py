@@ -198,6 +198,7 @@ def test_the_kind_of_target() -> None:
         ("a,b\n", "has no rows"),
         ("", "cannot be read as a table: it is empty"),
         ("a,b\n1,2\n3,4,5\n", "it has more cells than before in line 3"),
+        ("a,b,c\n1,2,3\n3,5\n", r"t.csv, line 3 has 2 cells where 3 are expected: write empty cells between"),
         ('a,b\n1,2\n"3,4\n', "a quotation mark is never closed in line 3"),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,6 +108,19 @@ def test_to_moves_every_tensor() -> None:
     for tensor in (moved.inputs, moved.targets, moved.offsets, moved.index, moved.n, *moved.client(0)):
         assert tensor.is_cuda
     assert torch.equal(moved.client(2)[0].cpu(), shared().client(2)[0])
+
+
+def test_to_leaves_no_tensor_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = shared()
+    rows = torch.arange(len(data.inputs))
+    whole = replace(data, weights=torch.ones(data.total, dtype=torch.float64), blocks=rows, order=rows)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self.clone())  # as another device would
+    moved = vars(whole.to("elsewhere"))
+    tensors = {name: value for name, value in vars(whole).items() if isinstance(value, torch.Tensor)}
+    assert {"inputs", "targets", "offsets", "index", "weights", "blocks", "order"} <= set(tensors)
+    for name, tensor in tensors.items():
+        assert moved[name] is not tensor, name
+        assert torch.equal(moved[name], tensor)
 
 
 @pytest.mark.parametrize(

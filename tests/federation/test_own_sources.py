@@ -87,6 +87,11 @@ def test_what_pfllib_wrote_runs_unchanged(tmp_path: Path) -> None:
     merged = build({"source": "npz", "path": "mine", "test": 0.5}, tmp_path)
     assert merged.test.n.tolist() == [10] * 3
     assert rows_of(merged.test.client(1)[0]) != rows_of(torch.from_numpy(written))
+    write_pfllib(tmp_path / "more", n=4)
+    (tmp_path / "mine/rawdata").mkdir()  # PFLlib keeps what it downloads there
+    (tmp_path / "more/test").rename(tmp_path / "mine/val")
+    own = build({"source": "npz", "path": "mine"}, tmp_path)
+    assert [split.n.tolist() for split in (own.train, own.validation, own.test)] == [[10] * 3, [4] * 3, [10] * 3]
 
 
 def test_plain_arrays_without_a_test_folder(tmp_path: Path) -> None:
@@ -124,7 +129,7 @@ def test_bad_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(CoterieError, match=r"1.npz: there must be one target for each input"):
         build(section, tmp_path)
     path.unlink()
-    with pytest.raises(CoterieError, match=r"train has no 1.npz, though the other folder has"):
+    with pytest.raises(CoterieError, match=r"train has no 1.npz, though another folder has"):
         build(section, tmp_path)
 
 
@@ -145,6 +150,39 @@ def test_pictures(tmp_path: Path, official: bool) -> None:
     assert torch.equal(x[:, 0, 0, 0] > 0.5, y == 1)
     grey = build({"source": "folder", "path": str(tmp_path), "size": 8, "grey": True}, tmp_path)
     assert grey.feature_shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("word", ["val", "Valid", "dev", "validation"])
+def test_pictures_of_an_own_validation(tmp_path: Path, word: str) -> None:
+    for part, n in (("training", 6), (word, 3), ("test", 2)):
+        for colour, name in ((10, "dark"), (250, "light")):
+            (tmp_path / part / "ann" / name).mkdir(parents=True)
+            for i in range(n):
+                Image.new("L", (4, 4), colour).save(tmp_path / part / "ann" / name / f"{i}.png")
+    section = {"source": "folder", "path": str(tmp_path), "size": 4, "grey": True}
+    federation = build(section, tmp_path)
+    assert [split.n.tolist() for split in (federation.train, federation.validation, federation.test)] == [
+        [12],
+        [6],
+        [4],
+    ]
+    (tmp_path / ".cache").mkdir()
+    build(section, tmp_path)  # what programs hide there is no part of it
+    (tmp_path / "train").mkdir()
+    with pytest.raises(CoterieError, match=r"has the folders train and training, both for train: merge them"):
+        build(section, tmp_path)
+    (tmp_path / "train").rename(tmp_path / "more")
+    with pytest.raises(CoterieError, match=r"more is beside the folders of an official split"):
+        build(section, tmp_path)
+
+
+@pytest.mark.parametrize("values", [np.arange(16, dtype=np.uint16) * 4000, np.arange(16, dtype=np.int32) * 9])
+def test_pictures_of_more_than_8_bits_are_not_cut(tmp_path: Path, values: np.ndarray) -> None:
+    for name in ("dark", "light"):
+        (tmp_path / "ann" / name).mkdir(parents=True)
+        Image.fromarray(values.reshape(4, 4)).save(tmp_path / "ann" / name / "0.tif")
+    with pytest.raises(CoterieError, match=r"0.tif has more than 8 bits a grey level: bring its levels to 0 to 255"):
+        build({"source": "folder", "path": str(tmp_path), "size": 4}, tmp_path)
 
 
 def test_no_pictures(tmp_path: Path) -> None:

@@ -236,6 +236,8 @@ class ClientData:
             index=None if self.index is None else self.index.to(device),
             normal=None if self.normal is None else self.normal.to(device),
             weights=None if self.weights is None else self.weights.to(device),
+            blocks=None if self.blocks is None else self.blocks.to(device),
+            order=None if self.order is None else self.order.to(device),
             target_normal=None if self.target_normal is None else self.target_normal.to(device),
         )
 

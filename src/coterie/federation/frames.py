@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -69,10 +71,29 @@ def read_frame(path: Path) -> pd.DataFrame:
             raw = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, skipinitialspace=True)
             table = raw.iloc[1:].reset_index(drop=True)
             table.columns = raw.iloc[0].fillna("").str.strip().tolist()
+            _check_lengths(path, list(table.columns))
     # pandas reports empty and malformed files by kinds of ValueError
-    except (OSError, EOFError, ValueError, ImportError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, ImportError, zlib.error, csv.Error) as error:
         raise CoterieError(f"{path} cannot be read as a table: {_reason(error)}.") from error
     return checked_frame(table, path)
+
+
+def _check_lengths(path: Path, header: Sequence[str]) -> None:
+    """Raise CoterieError for a line that ends before the named columns do: which of its cells is lost is unknown.
+
+    pandas fills up such a line with empty cells, which look like missing values.
+    """
+    wanted = max((i for i, name in enumerate(header, 1) if name), default=0)
+    if path.suffix not in (".csv", ".gz"):
+        return
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as lines:
+        reader = csv.reader(lines, skipinitialspace=True)
+        for cells in reader:
+            if len(cells) < wanted and any(cells):
+                raise CoterieError(
+                    f"{path}, line {reader.line_num} has {len(cells)} cells where {wanted} are expected: write empty "
+                    "cells between commas."
+                )
 
 
 def checked_frame(table: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,23 @@ def read_parts(values: Sequence[str], where: Origin) -> NDArray[Any]:
         if not (parts == side).any():
             raise CoterieError(f"{where.name} has no row for {side} in its column of splits: give some.")
     return parts
+
+
+def folders_of_parts(root: Path) -> dict[str, Path]:
+    """The folders called ``train``, ``validation`` and ``test``, or by another word for these, of a folder.
+
+    Raises:
+        CoterieError: two are for the same.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []:
+        for side in (side for side, words in WORDS.items() if path.name.lower() in words):
+            if side in found:
+                raise CoterieError(
+                    f"{root} has the folders {found[side].name} and {path.name}, both for {side}: merge them."
+                )
+            found[side] = path
+    return {side: found[side] for side in WORDS if side in found}
 
 
 WORDS = {

@@ -35,7 +35,8 @@ def read_images(
         ``(N, channels, height, width)`` uint8.
 
     Raises:
-        CoterieError: Pillow is missing, or a file is damaged or of another size; the message names it.
+        CoterieError: Pillow is missing, or a file is damaged, of another size, or has more than 8 bits a level; the
+            message names it.
     """
     height, width = size
     pixels = np.empty((len(paths), len(mode), height, width), dtype=np.uint8)
@@ -91,13 +92,16 @@ def class_folders(folder: Path, classes: Sequence[str] | int, pattern: str) -> t
 def _decode(path: Path, mode: Mode) -> Image:
     try:
         with _pillow().open(path) as image:
-            converted: Image = image.convert(mode)
-            return converted
+            if image.mode[0] not in "IF":
+                converted: Image = image.convert(mode)
+                return converted
     except FileNotFoundError as error:
         raise CoterieError(f"{path} is missing: unpack the published archive again.") from error
     # Pillow reports damaged files as any of these
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         raise CoterieError(f"{path} is no picture or damaged ({error}). Replace it by the published file.") from error
+    # Pillow would cut all that 8 bits cannot hold to white, and which range is meant only its owner knows
+    raise CoterieError(f"{path} has more than 8 bits a grey level: bring its levels to 0 to 255, and save it with 8.")
 
 
 def _pillow() -> ModuleType:

@@ -14,6 +14,7 @@ from coterie.federation.datasets.images import PICTURES, read_images
 from coterie.federation.datasets.registry import Options, register_source
 from coterie.federation.examples import Examples
 from coterie.federation.places import located
+from coterie.federation.sides import folders_of_parts
 
 
 class FolderSource(Options):
@@ -21,7 +22,9 @@ class FolderSource(Options):
 
     own = True
 
-    path: str = Field(description="folder with <client>/<class>/<picture>, or with train and test of such folders")
+    path: str = Field(
+        description="folder with <client>/<class>/<picture>, or with train, test and perhaps validation of such folders"
+    )
     size: int = Field(ge=1, le=4096, description="side that the pictures are brought to, in pixels")
     grey: bool = Field(False, description="one channel instead of three")
 
@@ -33,14 +36,20 @@ class FolderSource(Options):
 def folder(data_dir: Path | None, options: FolderSource) -> Examples:
     """Pictures ``(N, channels, size, size)`` uint8; classes in the order of their folders' names.
 
-    Natural groups: ``client``. Where the folder has ``train`` and ``test``, they are the official split.
+    Natural groups: ``client``. Where the folder has ``train`` and ``test``, they are the official split, together with
+    ``validation`` where that is there; other words for these, such as ``val``, will do.
 
     Raises:
-        CoterieError: a folder without folders or pictures, or a damaged picture.
+        CoterieError: a folder without folders or pictures, one beside those of a split, or a damaged picture.
     """
     root = located(options.path, data_dir)
-    official = all((root / part).is_dir() for part in ("train", "test"))
-    parts = {part: root / part for part in ("train", "validation", "test") if (root / part).is_dir()}
+    parts = folders_of_parts(root)
+    official = {"train", "test"} <= set(parts)
+    if official and (others := [path for path in _visible(root) if path not in parts.values()]):
+        raise CoterieError(
+            f"{others[0]} is beside the folders of an official split, and no part of it: move it away, or call it "
+            "validation."
+        )
     pictures = {part: _pictures(at) for part, at in (parts if official else {"all": root}).items()}
     classes = sorted({name for clients in pictures.values() for of in clients.values() for name in of})
     if len(classes) < 2:
@@ -68,7 +77,12 @@ def _pictures(root: Path) -> dict[str, dict[str, list[Path]]]:
 
 
 def _folders(root: Path, expected: str) -> list[Path]:
-    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    folders = _visible(root) if root.is_dir() else []
     if not folders:
         raise CoterieError(f"{root} should hold {expected}, but {contents(root)}.")
     return folders
+
+
+def _visible(root: Path) -> list[Path]:
+    """Its folders, without those that programs hide there."""
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))

@@ -19,6 +19,7 @@ from coterie.federation.datasets.pickles import unpickle
 from coterie.federation.datasets.registry import Options, register_source
 from coterie.federation.examples import Examples
 from coterie.federation.places import located, sha256_of
+from coterie.federation.sides import folders_of_parts
 
 
 class NpzSource(Options):
@@ -41,13 +42,15 @@ def npz(data_dir: Path | None, options: NpzSource) -> Examples:
         CoterieError: a client has an archive in one of the folders only, or an archive is damaged or asks for code.
     """
     folder = located(options.path, data_dir)
-    official = (folder / "train").is_dir()
-    parts = {part: _archives(folder / part) for part in ("train", "test")} if official else {"all": _archives(folder)}
+    folders = folders_of_parts(folder)
+    official = "train" in folders
+    folders = {"train": folder / "train", "test": folder / "test", **folders} if official else {"all": folder}
+    parts = {part: _archives(at) for part, at in folders.items()}
     names = sorted(set().union(*parts.values()), key=lambda name: (len(name), name) if name.isdigit() else (0, name))
     for part, paths in parts.items():
         if lacking := [name for name in names if name not in paths]:
             raise CoterieError(
-                f"{folder / part} has no {lacking[0]}.npz, though the other folder has: each client needs both."
+                f"{folders[part]} has no {lacking[0]}.npz, though another folder has: each client needs it in all."
             )
     clients = {name: {part: read_client(paths[name]) for part, paths in parts.items()} for name in names}
     found = examples_of_clients("npz", clients, options.classes)
