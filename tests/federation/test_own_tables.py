@@ -15,6 +15,7 @@ from coterie.config import load_config
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation import Federation, FederationConfig, build_federation
 from coterie.federation.build import settled
+from coterie.federation.frames import encode
 from coterie.federation.portrait import class_labels, portrait
 from coterie.federation.schema import Schema
 from coterie.federation.show import class_grid, class_plot
@@ -67,6 +68,18 @@ def test_each_client_by_its_own_rows(tmp_path: Path) -> None:
     assert list(schemas) == list(HOSPITALS)
     assert len({schema["features"][0]["mean"] for schema in schemas.values()}) == 3
     assert list(federation.select([2, 0]).source["schemas"]) == ["west", "north"]
+
+
+def test_a_column_that_a_client_lacks_in_training_is_no_input_there(tmp_path: Path) -> None:
+    table = patients().assign(part=(["train"] * 3 + ["test"] * 3) * 10)
+    table["age"] = table.age.astype(float) + 200
+    table.loc[(table.hospital == "west") & (table.part == "train"), "age"] = np.nan
+    federation = built(tmp_path, table, split="part", preprocessing="client", missing="mark")
+    west = HOSPITALS.index("west")
+    assert federation.test.client(west)[0][:, 0].unique().tolist() == [0]  # the mark says which are missing
+    assert len(federation.test.client(0)[0][:, 0].unique()) > 1
+    schema = Schema.model_validate(federation.source["schemas"]["west"])
+    assert encode(table[table.hospital == "west"], schema.features or [])[:, 0].tolist() == [0] * 20
 
 
 def test_nothing_is_computed(tmp_path: Path) -> None:

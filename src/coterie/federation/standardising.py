@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.errors import CoterieError, CoterieWarning
-from coterie.federation.frames import Cells, encode_cells
+from coterie.federation.frames import LARGEST, Cells, encode_cells
 from coterie.federation.partition.rule import Division
 from coterie.federation.places import Origin
 from coterie.federation.preparation import Preparation, Prepared
@@ -219,8 +219,15 @@ class Columns:
         return Schema(classes=len(self.labels), labels=list(self.labels), target=self.target, features=features)
 
     def _own(self, schema: Schema, summary: Summary) -> Schema:
-        """The common inputs, with numbers standardised by one client's own rows."""
+        """The common inputs, with numbers standardised by one client's own rows.
+
+        A column of which these have no number becomes 0 throughout: as it stands, a later number would reach a model
+        that never saw any in other units than those of all others.
+        """
         own = {feature.name: feature for feature in features_of(summary_without_values(summary), self.missing)}
+        for name, numbers in summary.items():
+            if isinstance(numbers, Numbers) and numbers.count == 0:
+                own[name] = own[name].model_copy(update={"std": LARGEST})
         return schema.model_copy(
             update={
                 "features": [
