@@ -26,7 +26,9 @@ from coterie.experiment import experiment as experiment_module
 from coterie.federation import ClientData, Federation
 from coterie.tuning import Tuned, resume_tuning, tune
 from coterie.tuning.attempts import Attempts
+from coterie.tuning.display import Progressing
 from coterie.tuning.preset import write_tuned
+from coterie.tuning.trial import Trial
 from coterie.tuning.tuner import _Tuner
 
 TINY: dict[str, Any] = {
@@ -495,3 +497,13 @@ def test_damaged_or_foreign_directories_are_named(tmp_path: Path) -> None:
     run = coterie.run(TINY, ["rounds=1", "seeds=[0]"])
     with pytest.raises(CoterieError, match="is not the directory of a search"):
         resume_tuning(run.directory)
+
+
+@pytest.mark.parametrize(
+    ("metric", "score", "shown"), [("r2", -0.3, "-0.3000"), ("r2", 0.3, "0.3000"), ("rmse", -2, "2.0000")]
+)
+def test_a_result_is_shown_with_its_sign(metric: str, score: float, shown: str) -> None:
+    """Below 0, R2 is worse than the mean; an error is kept negative, so that larger is better, and is shown as it is."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    Progressing(1, metric, console).done(Trial("local", {}, scores={0: score}, rounds={0: 1}))
+    assert f"validation {metric} {shown}" in console.export_text()

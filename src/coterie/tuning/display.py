@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from coterie.evaluation import metric_of
 from coterie.tuning.space import Space
 from coterie.tuning.trial import Trial
 
@@ -85,7 +86,8 @@ class Progressing:
         if trial.score is None:
             self.say(f"[yellow]failed[/] {escape(f'{named(trial)}: {trial.reason}')}")
             return
-        shown = f"validation {self._metric} {abs(trial.score):.4f}"
+        value = trial.score if metric_of(self._metric).larger_is_better else -trial.score
+        shown = f"validation {self._metric} {value:.4f}"
         self.say(f"[green]done[/] {escape(named(trial))}  {shown}{'  [green]best[/]' if news else ''}")
 
     def _count(self, trial: Trial) -> bool:
