@@ -507,3 +507,66 @@ def test_a_result_is_shown_with_its_sign(metric: str, score: float, shown: str) 
     console = Console(width=200, record=True, file=io.StringIO())
     Progressing(1, metric, console).done(Trial("local", {}, scores={0: score}, rounds={0: 1}))
     assert f"validation {metric} {shown}" in console.export_text()
+
+
+def test_scores_of_other_data_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search of a table whose labels were changed begins anew; the earlier one goes on with its own data only."""
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.normal(size=(120, 3)), columns=["a", "b", "c"])
+    table = table.assign(ill=np.where(table.a + table.b > 0, "yes", "no"), ward=["east", "west"] * 60)
+    shuffled = table.assign(ill=draw.permutation(table.ill))
+    data = tmp_path / "table.csv"
+    section = {"source": "table", "path": str(data), "target": "ill", "client": "ward"}
+    experiment = TINY | {"federation": section}
+
+    def searched(**more: Any) -> Tuned:
+        return tune(experiment, algorithms=["local"], space={"training.lr": [0.01, 0.1]}, **more)
+
+    table.to_csv(data, index=False)
+    whole = searched(output="whole")
+    with monkeypatch.context() as patched:
+        stop_after(9, patched)  # both seeds of the first trial are over
+        with pytest.raises(Interrupted):
+            searched()
+    kept = Path("runs/tune-tiny-1/trials.json").read_text()
+    assert set(json.loads(kept)["data"]) == {"0", "1"}
+
+    shuffled.to_csv(data, index=False)
+    message = r"The data for seed 0 are not those that the search in runs/tune-tiny-1 began with.* put the data back"
+    with pytest.raises(CoterieError, match=message):
+        resume_tuning("runs/tune-tiny-1")
+    with pytest.raises(CoterieError, match=message):
+        searched(output="runs/tune-tiny-1")
+    other = searched()
+    assert other.directory == Path("runs/tune-tiny-2")
+    assert settings(other) != settings(whole)
+    assert Path("runs/tune-tiny-1/trials.json").read_text() == kept, "it is left alone"
+
+    table.to_csv(data, index=False)
+    again = searched()
+    assert again.directory == Path("runs/tune-tiny-1")
+    assert settings(again) == settings(whole)
+
+
+def test_data_that_change_during_a_search_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of a search divide the data by themselves, maybe hours after it began."""
+    with monkeypatch.context() as patched:
+        stop_after(9, patched)
+        with pytest.raises(Interrupted):
+            tuned(output="stopped")
+    digest = Attempts.digest
+    monkeypatch.setattr(Attempts, "digest", lambda self, seed: digest(self, seed) if seed == 0 else "another")
+    with pytest.raises(CoterieError, match="The data for seed 1 are not those that the search in stopped began with"):
+        resume_tuning("stopped")
+
+
+def test_a_search_of_an_earlier_version_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It kept no checksums of data."""
+    whole = tuned(output="whole")
+    with monkeypatch.context() as patched:
+        stop_after(9, patched)
+        with pytest.raises(Interrupted):
+            tuned(output="stopped")
+    journal = Path("stopped/trials.json")
+    journal.write_text(json.dumps({"trials": json.loads(journal.read_text())["trials"]}))
+    assert settings(resume_tuning("stopped")) == settings(whole)

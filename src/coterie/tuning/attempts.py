@@ -26,6 +26,9 @@ from coterie.tuning.trial import Trial
 class Watcher(Protocol):
     """Keeps the books of a trial: in the same process, or at the other end of a pipe."""
 
+    def divides(self, trial: Trial, seed: int, digest: str) -> bool:
+        """The data of a seed are divided; raises CoterieError where they are not those of earlier trials."""
+
     def begins(self, trial: Trial, seed: int) -> bool:
         """The training of a seed begins; whether to stop instead."""
 
@@ -65,6 +68,7 @@ class Attempts:
         update = {"rounds": section.rounds or config.rounds, "seeds": self.seeds, "report": "best_val", "tune": None}
         self.experiment = Experiment(config.model_copy(update=update), data_dir=data_dir)
         self._data: dict[int, Federation] = {}
+        self._digests: dict[int, str] = {}
 
     @property
     def modules(self) -> list[str]:
@@ -83,7 +87,7 @@ class Attempts:
         for first in range(0, len(left), share):
             together = left[first : first + share]
             for seed in together:
-                self.federation(seed)  # what is wrong with the data is no failure of this setting
+                watcher.divides(trial, seed, self.digest(seed))  # wrong data are no failure of this setting
             if len(together) == 1:
                 whole = self._try(trial, together[0], watcher, Alone())
             else:
@@ -148,6 +152,12 @@ class Attempts:
             nothing = torch.zeros(federation.k + 1, dtype=torch.int64)
             self._data[seed] = replace(federation, test=ClientData(test.inputs[:0], test.targets[:0], nothing))
         return self._data[seed]
+
+    def digest(self, seed: int) -> str:
+        """The checksum of `federation`, on which all scores of a seed depend."""
+        if seed not in self._digests:
+            self._digests[seed] = self.federation(seed).digest
+        return self._digests[seed]
 
     def setting(self, method: str, values: Mapping[str, Any]) -> Config:
         """The configuration of one trial.

@@ -19,10 +19,11 @@ from coterie.yamltext import read_yaml, write_yaml
 
 
 class Books:
-    """What a search leaves behind in ``run``; ``trials`` are those begun so far."""
+    """What a search leaves behind in ``run``; ``trials`` are those begun so far, ``data`` the digest of each seed's."""
 
     def __init__(self, run: RunDirectory, trials: list[Trial]) -> None:
         self.run, self.trials = run, trials
+        self.data: dict[int, str] = {}
 
     @classmethod
     def open(cls, path: str | Path) -> tuple[Books, Config]:
@@ -43,7 +44,10 @@ class Books:
         config = parse_config(read_yaml(_text(books.config), str(books.config)), where=str(books.config))
         if books.journal.is_file():
             try:
-                books.trials = [Trial.of(content) for content in json.loads(_text(books.journal))["trials"]]
+                content = json.loads(_text(books.journal))
+                books.trials = [Trial.of(trial) for trial in content["trials"]]
+                # an earlier version noted no data
+                books.data = {int(seed): str(digest) for seed, digest in content.get("data", {}).items()}
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CoterieError(
                     f"{books.journal} is damaged: delete it to try every setting of {run.path} again."
@@ -69,6 +73,21 @@ class Books:
         """Keep what is searched; raises CoterieError when it cannot be written."""
         write_text(self.config, write_yaml(config.as_dict()))
 
+    def check_data(self, seed: int, digest: str) -> None:
+        """Note the data of a seed, or compare them with those that the search began with.
+
+        Raises
+        ------
+        CoterieError
+            They are not the same.
+        """
+        if self.data.setdefault(seed, digest) != digest:
+            raise CoterieError(
+                f"The data for seed {seed} are not those that the search in {self.run.path} began with, and scores of "
+                "both would be mixed: put the data back (or give the same --data-dir), or start a new search, without "
+                "--resume and in another directory."
+            )
+
     def write(self, metric: str, seeds: list[int]) -> None:
         """The journal, then ``trials.parquet`` and ``trials.csv`` with one row a finished trial.
 
@@ -77,7 +96,7 @@ class Books:
         CoterieError
             A file cannot be written.
         """
-        write_json(self.journal, {"trials": [trial.as_dict() for trial in self.trials]})
+        write_json(self.journal, {"data": self.data, "trials": [trial.as_dict() for trial in self.trials]})
         table = pd.DataFrame(rows(self.trials, metric, seeds))
         with atomic_path(self.run.path / "trials.parquet") as temporary:
             _uniform(table).to_parquet(temporary, index=False, compression="zstd")

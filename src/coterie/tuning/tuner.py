@@ -54,8 +54,8 @@ def tune(
 ) -> Tuned:
     """Search for hyper-parameters of methods by validation data; test data are not read.
 
-    What is given here goes before the section ``tune`` of the configuration. The same search, interrupted before, goes
-    on where it stopped.
+    What is given here goes before the section ``tune`` of the configuration. The same search of the same data,
+    interrupted before, goes on where it stopped.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def tune(
     config = parse_config({**config.as_dict(), "tune": section}, where="tune")
     tuner = _Tuner(config, None if data_dir is None else Path(data_dir), console)
     tuner.check()  # before a directory is made
-    return tuner.run(_books(config, None if output is None else Path(output)))
+    return tuner.run(_books(config, None if output is None else Path(output), tuner.attempts))
 
 
 def resume_tuning(
@@ -119,7 +119,7 @@ def resume_tuning(
     Raises
     ------
     CoterieError
-        Not the directory of a search, or a damaged file.
+        Not the directory of a search, a damaged file, or other data than before.
     Interrupted
         Stopped again.
     """
@@ -127,15 +127,23 @@ def resume_tuning(
     return _Tuner(config, None if data_dir is None else Path(data_dir), console).run(books)
 
 
-def _books(config: Config, output: Path | None) -> Books:
-    """A new directory, or the one of the same search where it was interrupted."""
+def _books(config: Config, output: Path | None, attempts: Attempts) -> Books:
+    """A new directory, or the one of the same search of the same data where it was interrupted.
+
+    Raises
+    ------
+    CoterieError
+        There is already something else in ``output``.
+    """
     name = f"tune-{config.name}"
     earlier = [output] if output is not None else sorted(Path("runs").glob(f"{name}-*"))
     for path in earlier:
         if path is None or not (path / "tune.yaml").is_file() or (path / "best.yaml").is_file():
             continue
         books, known = Books.open(path)
-        if known.model_copy(update={key: getattr(config, key) for key in RESOLVED}) == config:
+        if known.model_copy(update={key: getattr(config, key) for key in RESOLVED}) != config:
+            continue
+        if output is not None or all(attempts.digest(seed) == digest for seed, digest in books.data.items()):
             return books
     return Books(RunDirectory.create(output, name), [])
 
@@ -189,6 +197,7 @@ class _Tuner:
             Stopped by a signal; finished trials, and finished seeds of those that were stopped, are kept.
         """
         self.books, self.metric = books, self.check()
+        books.check_data(self.seeds[0], self.attempts.digest(self.seeds[0]))
         with (
             locked(books.run),
             Progressing(self._total(), self.metric, self.console) as self.display,
@@ -256,6 +265,11 @@ class _Tuner:
         return trial
 
     # --- the books of a trial ------------------------------------------------------------------------------------
+    def divides(self, trial: Trial, seed: int, digest: str) -> bool:
+        """See `Watcher`; the data may have changed since the search began."""
+        self.books.check_data(seed, digest)
+        return self.stop.number is not None
+
     def begins(self, trial: Trial, seed: int) -> bool:
         """See `Watcher`."""
         self.display.begin(trial, seed, self.experiment.config.rounds)

@@ -21,6 +21,10 @@ class Correspondent:
         self._pipe.send(("call", (name, arguments)))
         return bool(self._pipe.receive())
 
+    def divides(self, trial: Trial, seed: int, digest: str) -> bool:
+        """See `Watcher`."""
+        return self._call("divides", seed=seed, digest=digest)
+
     def begins(self, trial: Trial, seed: int) -> bool:
         """See `Watcher`."""
         return self._call("begins", seed=seed)
