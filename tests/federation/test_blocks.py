@@ -128,7 +128,7 @@ def test_whole_blocks_whatever_their_sizes(sizes: list[int], classes: int, seed:
     n = len(blocks)
     share = draw.permutation(n)
     wanted = np.array([[n - 2 * max(1, n // 5), max(1, n // 5), max(1, n // 5)]])
-    parts = by_blocks([share], ["a"], draw.integers(classes, size=n), wanted, classes, blocks.tolist())
+    parts = by_blocks([share], ["a"], draw.integers(classes, size=n), wanted, classes, blocks)
     assert mixed_block(parts, blocks.tolist()) is None
     assert sorted(np.concatenate([part[0] for part in parts])) == list(range(n))
     assert min(len(part[0]) for part in parts) > 0

@@ -13,6 +13,8 @@ from PIL import Image
 
 from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
+from coterie.federation.datasets.huggingface import HuggingFaceSource, _of_inputs
+from coterie.federation.places import Origin
 
 
 class Dataset:
@@ -91,6 +93,32 @@ def test_a_partitioner_makes_the_clients(tmp_path: Path) -> None:
     )
     assert federation.k == 5
     assert sum(federation.split(part).total for part in ("train", "validation", "test")) == 30  # type: ignore[arg-type]
+
+
+class Name(str):
+    """A name that counts its comparisons."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str(self) == other
+
+    __hash__ = str.__hash__
+
+
+def test_clients_are_sorted_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows are not looked for among all rows, client by client."""
+    monkeypatch.setattr(Name, "compared", 0)
+    names = [f"c{row % 50:02}" for row in range(500)]
+    table = pd.DataFrame({"label": [row // 50 % 2 for row in range(500)]})
+    dataset = Dataset({"label": table.label.tolist(), "x": [[float(row)] for row in range(500)]})
+    options = HuggingFaceSource(dataset="mine", target="label", client="who", inputs="x")
+    where = Origin("mine", [("mine", "row", 0)])
+    found = _of_inputs(dataset, table, [Name(name) for name in names], options, where, None)
+    assert found.groups["client"] == sorted(names)
+    assert found.inputs[:, 0].tolist() == sorted(range(500), key=lambda row: (names[row], row))
+    assert Name.compared < 10 * 500
 
 
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

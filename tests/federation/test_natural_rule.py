@@ -12,7 +12,9 @@ from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation import FederationConfig, build_federation
 from coterie.federation.datasets import SOURCES, Source
 from coterie.federation.examples import Examples
-from coterie.federation.partition import RULES, Division
+from coterie.federation.folds import Fold, folded
+from coterie.federation.partition import RULES, Division, Sizes
+from coterie.federation.sides import Official
 
 Make = Callable[..., Examples]
 
@@ -123,3 +125,53 @@ def test_clients_are_not_counted() -> None:
     section = {"source": "digits", "partition": {"rule": "natural", "clients": 3}}
     with pytest.raises(CoterieError, match=r"Unknown key federation.partition.clients. Valid: rule, group, min_exam"):
         build_federation(section, seed=0)
+
+
+class Counted:
+    """A column that counts how often all of it is read."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values, self.reads = values, 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        self.reads += 1
+        return np.array(self.values, dtype=dtype)
+
+
+class Parts(np.ndarray):
+    """Parts that count how often all of them are compared."""
+
+    reads = 0
+
+    def __eq__(self, other: object) -> Any:
+        Parts.reads += len(self) == 1200
+        return np.asarray(self) == other
+
+
+@pytest.mark.parametrize("official", [False, True])
+@pytest.mark.parametrize("columns", [["blocks"], ["order"], ["blocks", "order"]])
+def test_work_does_not_grow_with_clients_times_rows(
+    official: bool, columns: list[str], make_examples: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of all rows are read a few times, not once for each of 40 clients, however these are split."""
+    monkeypatch.setattr(Parts, "reads", 0)
+    parts = np.tile(np.array(["train"] * 20 + ["test"] * 10, dtype=object), 40).view(Parts)
+    counted: dict[str, Any] = {
+        "blocks": Counted([f"p{row // 5}" for row in range(1200)]),
+        "order": Counted([row % 30 for row in range(1200)]),
+    }
+    examples = replace(
+        make_examples([600, 600]),
+        groups={"ward": [f"w{row // 30}" for row in range(1200)]},
+        sides=Official(parts) if official else None,
+        **{name: counted[name] for name in columns},
+    )
+    sizes = Sizes(train="rest", validation=0.2, test="official" if official else 0.2)
+    division = RULES["natural"](rule="natural").divide(examples, sizes, np.random.Generator(np.random.PCG64(0)))
+    folded(division, examples, Fold(index=0, of=4), 0)
+    assert len(division.test) == 40
+    assert [counted[name].reads for name in columns] == [1 for _ in columns]
+    assert Parts.reads == official

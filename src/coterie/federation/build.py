@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
@@ -231,10 +230,10 @@ def _normal(wanted: str | tuple[Statistic, Statistic], examples: Examples) -> No
 def _numbered(examples: Examples) -> dict[str, Tensor]:
     """Blocks and times of the examples, where they have such, as whole numbers ``(N,)``; see `ClientData`."""
     found = {}
-    if examples.blocks is not None:
-        found["blocks"] = torch.from_numpy(pd.factorize(np.asarray(examples.blocks, dtype=object))[0].astype(np.int64))
-    if examples.order is not None:
-        found["order"] = torch.from_numpy(np.unique(np.asarray(examples.order), return_inverse=True)[1])
+    if examples.block_numbers is not None:
+        found["blocks"] = torch.from_numpy(examples.block_numbers)
+    if examples.times is not None:
+        found["order"] = torch.from_numpy(np.unique(examples.times, return_inverse=True)[1])
     return found
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -105,6 +107,16 @@ class Examples:
         sha.update(self.targets.contiguous().numpy().data)
         return sha.hexdigest()
 
+    @cached_property
+    def block_numbers(self) -> Rows | None:
+        """The blocks as numbers from 0, in the order in which they occur, ``(N,)``; computed once for all clients."""
+        return None if self.blocks is None else numbered(np.asarray(self.blocks, dtype=object))
+
+    @cached_property
+    def times(self) -> NDArray[Any] | None:
+        """The order as an array, ``(N,)``; computed once for all clients."""
+        return None if self.order is None else np.asarray(self.order)
+
     @property
     def all_rows(self) -> Rows:
         """Every row, ``(N,)``."""
@@ -124,3 +136,9 @@ class Examples:
     def labels(self) -> Rows:
         """The targets as a numpy array, ``(N,)`` int64 for classification."""
         return np.asarray(self.targets.numpy(), dtype=np.int64)
+
+
+def numbered(values: NDArray[Any]) -> Rows:
+    """Numbers or texts as numbers from 0, in the order in which they occur."""
+    numbers: Rows = pd.factorize(values)[0].astype(np.int64)
+    return numbers

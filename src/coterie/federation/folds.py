@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -45,15 +44,12 @@ def folded(division: Division, examples: Examples, fold: Fold, seed: int) -> Div
     generator = np.random.Generator(np.random.PCG64([seed, fold.of]))
     train, validation = list(division.train), list(division.validation)
     part_of: dict[int, int] = {}  # of a block, which several clients may share
-    blocks = None if examples.blocks is None else pd.factorize(np.asarray(examples.blocks, dtype=object))[0]
+    blocks, order = examples.block_numbers, examples.times
     for client in range(len(train)):
         rows = np.sort(np.concatenate([train[client], validation[client]]))
-        if examples.order is not None:
-            part = _periods(np.asarray(examples.order)[rows], fold.of)
-        else:
-            part = _dealt(strata[rows], fold.of, generator)
+        times = None if order is None else order[rows]
+        part = _dealt(strata[rows], fold.of, generator) if times is None else _periods(times, fold.of)
         if blocks is not None:
-            times = None if examples.order is None else np.asarray(examples.order)[rows]
             part = _whole(blocks[rows], part, part_of, fold.of, times)
         if len(np.unique(part)) > 1:
             train[client], validation[client] = rows[part != fold.index], rows[part == fold.index]

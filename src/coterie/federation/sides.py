@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Official:
         """A client's rows as its parts say; where no client has validation rows, these are ``carve``d from training."""
         part = self.parts[share]
         train, validation, test = (share[part == side] for side in ("train", "validation", "test"))
-        if not self.complete and not (self.parts == "validation").any():
+        if self._carved:
             train, validation = carve(train)
         for side, rows in (("training", train), ("test", test)):
             if len(rows) == 0:
@@ -41,6 +42,11 @@ class Official:
                     f"Client {name!r} has no {side} rows in the official split: give it some, or leave it out."
                 )
         return train, validation, test
+
+    @cached_property
+    def _carved(self) -> bool:
+        """Whether validation rows are wanted and missing, which all N rows are asked for once, not once a client."""
+        return not self.complete and not (self.parts == "validation").any()
 
 
 def read_parts(values: Sequence[str], where: Origin) -> NDArray[Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
@@ -23,9 +23,6 @@ from coterie.federation.places import Origin, digest_of
 from coterie.federation.table_options import TableOptions
 from coterie.federation.tables import examples_of, full_texts, require
 from coterie.federation.weights import read_weights
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class HuggingFaceSource(TableOptions):
@@ -93,14 +90,17 @@ def _of_inputs(
         )
     require(table, options.targets[0], "target", where)
     whole = as_arrays(_stacked(dataset[options.inputs], options), np.array(table[options.targets[0]]), where.name)
-    owner = np.array(clients, dtype=object)
-    rows: Mapping[str, NDArray[np.int64]] = {name: np.flatnonzero(owner == name) for name in sorted(set(clients))}
-    arrays = {name: {"all": Arrays(whole.inputs[of], whole.targets[of])} for name, of in rows.items()}
+    owner, names = pd.factorize(np.array(clients, dtype=object), sort=True)
+    order = np.argsort(owner, kind="stable")  # rows of one client are together
+    rows = np.split(order, np.cumsum(np.bincount(owner))[:-1])
+    arrays = {
+        name: {"all": Arrays(whole.inputs[of], whole.targets[of])}
+        for name, of in zip(names.tolist(), rows, strict=True)
+    }
     found = examples_of_clients("huggingface", arrays, options.classes or (len(known) if known else None))
     if options.weights is None:
         return found
     require(table, options.weights, "weights", where)
-    order = np.concatenate(list(rows.values()))
     return replace(found, weights=read_weights(table, options.weights, where)[order])
 
 

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from coterie.errors import CoterieError
-from coterie.federation.examples import Rows
+from coterie.federation.examples import Rows, numbered
 
 TRAIN, VALIDATION, TEST = range(3)
 
 
 def by_blocks(
-    shares: Sequence[Rows], names: Sequence[str], strata: Rows, counts: Rows, classes: int, blocks: Sequence[Any]
+    shares: Sequence[Rows], names: Sequence[str], strata: Rows, counts: Rows, classes: int, blocks: NDArray[Any]
 ) -> tuple[list[Rows], list[Rows], list[Rows]]:
     """Split shuffled shares, one a client, so that all rows of a block come to one split, whoever owns them.
 
@@ -36,14 +35,14 @@ def by_blocks(
     """
     rows = np.concatenate(shares)
     owner = np.repeat(np.arange(len(shares)), [len(share) for share in shares])
-    block = _numbered(blocks, rows)
+    block = numbered(blocks[rows])
     side = _place(block, owner * classes + strata[rows], counts, classes)
     _fill(side, block, owner, counts, names)
     return _gather(rows, owner, side[block], len(shares))
 
 
 def by_time(
-    shares: Sequence[Rows], names: Sequence[str], counts: Rows, order: Sequence[Any], blocks: Sequence[Any] | None
+    shares: Sequence[Rows], names: Sequence[str], counts: Rows, times: NDArray[Any], blocks: NDArray[Any] | None
 ) -> tuple[list[Rows], list[Rows], list[Rows]]:
     """Split each client's share in the order of time: the earliest to train, then validation, the latest to test.
 
@@ -53,17 +52,16 @@ def by_time(
         shares: shuffled rows of the source; rows of equal time keep their places.
         names: client names, for messages.
         counts: how many should go to train, validation and test, ``(K, 3)``; met exactly without blocks.
-        order: the time of every row of the source, ``(N,)``: numbers or dates.
+        times: the time of every row of the source, ``(N,)``: numbers or dates.
         blocks: the block of every row of the source, ``(N,)``, where there are such.
 
     Raises:
         CoterieError: a client has too few blocks to train and test on.
     """
-    times = np.asarray(order)
     parts = []
     for share, name, wanted in zip(shares, names, counts, strict=True):
         rows = share[np.argsort(times[share], kind="stable")]
-        block = np.arange(len(rows)) if blocks is None else _numbered(blocks, rows)
+        block = np.arange(len(rows)) if blocks is None else numbered(blocks[rows])
         latest = np.zeros(block.max() + 1, dtype=np.int64)
         np.maximum.at(latest, block, np.arange(len(rows)))
         rank = np.argsort(np.argsort(latest, kind="stable"), kind="stable")
@@ -87,17 +85,12 @@ def mixed_block(splits: Sequence[Sequence[Rows]], blocks: Sequence[Any]) -> Any 
     """The first block with rows in more than one of ``splits``; None where each is in one."""
     rows = np.concatenate([np.concatenate(list(split)) for split in splits])
     side = np.repeat(np.arange(len(splits)), [sum(len(of) for of in split) for split in splits])
-    block = _numbered(blocks, rows)
+    named = np.asarray(blocks, dtype=object)[rows]
+    block = numbered(named)
     first = np.full(block.max() + 1, len(splits))
     np.minimum.at(first, block, side)
     wrong = np.flatnonzero(side != first[block])
-    return None if len(wrong) == 0 else np.asarray(blocks, dtype=object)[rows[wrong[0]]]
-
-
-def _numbered(blocks: Sequence[Any], rows: Rows) -> Rows:
-    """Blocks of these rows as numbers from 0, in the order in which they occur."""
-    numbers: Rows = pd.factorize(np.asarray(blocks, dtype=object)[rows])[0].astype(np.int64)
-    return numbers
+    return None if len(wrong) == 0 else named[wrong[0]]
 
 
 def _place(block: Rows, cell: Rows, counts: Rows, classes: int) -> NDArray[np.int64]:

@@ -50,14 +50,15 @@ class SplitRule(Rule):
         """
         classes, strata = _strata(examples)
         counts = np.array([split_counts(name, len(share), sizes) for name, share in zip(names, shares, strict=True)])
-        if examples.order is None and examples.blocks is None:
+        blocks, times = examples.block_numbers, examples.times
+        if times is None and blocks is None:
             return stratified(shares, strata, counts, classes)
         most = counts[:, 0].copy()
         counts[:, 0] = [len(share) for share in shares] - counts[:, 1] - counts[:, 2]
-        if examples.order is not None:
-            train, validation, test = by_time(shares, names, counts, examples.order, examples.blocks)
-        else:
-            train, validation, test = by_blocks(shares, names, strata, counts, classes, examples.blocks or ())
+        if times is not None:
+            train, validation, test = by_time(shares, names, counts, times, blocks)
+        elif blocks is not None:
+            train, validation, test = by_blocks(shares, names, strata, counts, classes, blocks)
         if sizes.train != "rest":  # of a limited number the latest, where there is an order
             train = [own[-limit:] for own, limit in zip(train, most.tolist(), strict=True)]
         return train, validation, test
