@@ -104,6 +104,20 @@ def test_blocks_in_time_stay_whole(make_examples: Make) -> None:
     assert [len(split[0]) for split in splits(two)] == [35, 0, 5]
 
 
+def test_a_block_of_several_clients_in_time_counts_at_its_latest(make_examples: Make) -> None:
+    ward = ["north"] * 21 + ["south"] * 21
+    days = [*range(1, 21), 0, *range(1, 21), 99]  # the last row of each ward is of one patient
+    patients = [*range(20), "p", *range(20, 40), "p"]
+    examples = replace(make_examples([42]), groups={"ward": ward}, blocks=list(map(str, patients)), order=days)
+    division = divide(examples, NATURAL)
+    train, _, test = splits(division)
+    assert 20 in test[0]
+    assert 41 in test[1]
+    assert mixed_block(splits(division), examples.blocks or []) is None
+    for rows, tested in zip(train, test, strict=True):
+        assert max(days[row] for row in rows) < min(days[row] for row in tested if patients[row] != "p")
+
+
 def test_a_rule_that_tears_blocks_apart_is_refused(visits: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = replace(visits, inputs=visits.inputs.new_zeros(160, 1, 4, 4))
     monkeypatch.setitem(SOURCES, "visits", Source("visits", "toy", "", lambda data_dir, seed: pictures))

@@ -46,7 +46,8 @@ def by_time(
 ) -> tuple[list[Rows], list[Rows], list[Rows]]:
     """Split each client's share in the order of time: the earliest to train, then validation, the latest to test.
 
-    A block counts as one event at its latest time.
+    A block counts as one event at its latest time; one of several clients is for all of them what it is for the one
+    that has this time.
 
     Args:
         shares: shuffled rows of the source; rows of equal time keep their places.
@@ -58,8 +59,8 @@ def by_time(
     Raises:
         CoterieError: a client has too few blocks to train and test on.
     """
-    parts = []
-    for share, name, wanted in zip(shares, names, counts, strict=True):
+    placed = []
+    for share, wanted in zip(shares, counts, strict=True):
         rows = share[np.argsort(times[share], kind="stable")]
         block = np.arange(len(rows)) if blocks is None else numbered(blocks[rows])
         latest = np.zeros(block.max() + 1, dtype=np.int64)
@@ -74,11 +75,15 @@ def by_time(
             side[-1] = TEST
         if not (side == TRAIN).any():
             side[0] = TRAIN
-        owner = np.zeros(len(rows), dtype=np.int64)
-        _require(side, event, owner, wanted[None], [name])
-        parts.append(_gather(rows, owner, side[event], 1))
-    train, validation, test = ([part[split][0] for part in parts] for split in (TRAIN, VALIDATION, TEST))
-    return train, validation, test
+        placed.append((rows, side[event]))
+    rows, sides = (np.concatenate(parts) for parts in zip(*placed, strict=True))
+    owner = np.repeat(np.arange(len(shares)), [len(share) for share in shares])
+    block = np.arange(len(rows)) if blocks is None else numbered(blocks[rows])
+    in_time = np.argsort(times[rows], kind="stable")
+    side_of = np.zeros(block.max() + 1, dtype=np.int64)
+    side_of[block[in_time]] = sides[in_time]  # of rows of one block the latest remains
+    _require(side_of, block, owner, counts, names)
+    return _gather(rows, owner, side_of[block], len(shares))
 
 
 def mixed_block(splits: Sequence[Sequence[Rows]], blocks: Sequence[Any]) -> Any | None:
