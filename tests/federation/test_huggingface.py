@@ -14,6 +14,7 @@ from PIL import Image
 from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
 from coterie.federation.datasets.huggingface import HuggingFaceSource, _of_inputs
+from coterie.federation.federation import SPLITS
 from coterie.federation.places import Origin
 
 
@@ -62,6 +63,9 @@ def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             "who": ["ann", "bob", "cid"] * 10,
             "x": list(range(30)),
             "label": [i % 2 for i in range(30)],
+            "patient": [f"p{i // 6}" for i in range(30)],
+            "day": [f"2024-05-{30 - i:02}" for i in range(30)],
+            "use": [("train", "train", "validation", "test")[i // 3 % 4] for i in range(30)],
             "picture": [Image.new("RGB", (5, 4), (i, 0, 0)) for i in range(30)],
         }
     )
@@ -73,7 +77,8 @@ def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def built(folder: Path, **keys: Any) -> Federation:
-    section = {"source": "huggingface", "dataset": "mine", "target": "label", "ignore": ["picture"], **keys}
+    ignore = {} if "inputs" in keys else {"ignore": ["picture", "patient", "day", "use"]}
+    section = {"source": "huggingface", "dataset": "mine", "target": "label", **ignore, **keys}
     return build_federation(section, seed=0, data_dir=folder)
 
 
@@ -93,6 +98,55 @@ def test_a_partitioner_makes_the_clients(tmp_path: Path) -> None:
     )
     assert federation.k == 5
     assert sum(federation.split(part).total for part in ("train", "validation", "test")) == 30  # type: ignore[arg-type]
+
+
+def pictures_of(federation: Federation) -> dict[str, set[int]]:
+    """The numbers of the pictures in each split."""
+    reds = {part: (federation.split(part).inputs[:, 0, 0, 0], federation.split(part).index) for part in SPLITS}
+    return {part: {int(red) for red in red[index]} for part, (red, index) in reds.items() if index is not None}
+
+
+def test_pictures_are_split_as_columns_say(tmp_path: Path) -> None:
+    """By patient, by time, or as the rows themselves say, each row being known by the colour of its picture."""
+    whole = {"client": "who", "inputs": "picture"}
+    by_patient = pictures_of(built(tmp_path, **whole, group="patient"))
+    patients = [{row // 6 for row in rows} for rows in by_patient.values()]
+    assert [len(of) for of in patients] == [3, 1, 1]
+    assert len(set.union(*patients)) == 5, "no patient is in two splits"
+    latest = pictures_of(built(tmp_path, **whole, time="day"))["test"]
+    assert latest == set(range(6)), "each client's two latest days"
+    marked = pictures_of(built(tmp_path, **whole, split="use"))
+    uses = ("train", "train", "validation", "test")
+    for part in SPLITS:
+        assert marked[part] == {row for row in range(30) if uses[row // 3 % 4] == part}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("labels", ["0", "1"]),
+        ("task", "regression"),
+        ("features", ["x"]),
+        ("categorical", ["x"]),
+        ("ignore", ["x"]),
+        ("missing", "mark"),
+        ("preprocessing", "none"),
+    ],
+)
+def test_options_of_features_are_refused_beside_inputs(key: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(CoterieError, match=f"{key} is for columns of a table, and has no effect beside inputs: leave"):
+        built(tmp_path, client="who", inputs="picture", **{key: value})
+    federation = built(tmp_path, client="who", inputs="picture")
+    section = {key: value for key, value in federation.source.items() if key not in ("sha256", "seed")}
+    assert build_federation(section, seed=0, data_dir=tmp_path).digest == federation.digest, "what is recorded is fine"
+
+
+def test_the_checksum_covers_columns_that_split(tmp_path: Path) -> None:
+    before = built(tmp_path, client="who", inputs="picture", group="patient").source["sha256"]
+    assert built(tmp_path, client="who", inputs="picture", group="patient").source["sha256"] == before
+    columns = sys.modules["datasets"].load_from_disk("")["train"].columns
+    columns["patient"] = [f"p{i // 3}" for i in range(30)]
+    assert built(tmp_path, client="who", inputs="picture", group="patient").source["sha256"] != before
 
 
 class Name(str):
@@ -126,6 +180,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, "give client, a column, or partitioner"),
         ({"client": "wo"}, r"mine has no column 'wo' \(federation.client\): did you mean 'who'"),
         ({"client": "who", "part": "test"}, "federation.part: mine has no split 'test', only train"),
+        ({"client": "who", "inputs": "picture", "group": "patients"}, r"'patients' \(federation.group\): .*'patient'"),
         ({"client": "who", "inputs": "pic"}, r"mine has no column 'pic' \(federation.inputs\)"),
         ({"partitioner": "IidPartitioner"}, "federation.partitioner: IidPartitioner failed: .*num_partitions"),
         ({"partitioner": "Other"}, "federation.partitioner: Other failed: .*no attribute 'Other'"),

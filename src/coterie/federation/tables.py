@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.federation.dates import holds_dates
-from coterie.federation.examples import Examples
+from coterie.federation.examples import Examples, Rows
 from coterie.federation.federation import Task
 from coterie.federation.frames import (
     FEW,
@@ -73,7 +73,6 @@ def examples_of(
     """
     columns, targets = columns_of(table, options, where=where, besides=besides)
     task: Task = "regression" if columns.classes is None else "classification"
-    split, group = options.split, options.group
     return Examples(
         name,
         torch.zeros(len(table), 0),
@@ -81,12 +80,25 @@ def examples_of(
         classes=len(columns.labels) if task == "classification" else len(options.targets),
         task=task,
         groups={"client": clients},
-        sides=None if split is None else Official(read_parts(full_texts(table, split, "split", where).tolist(), where)),
-        blocks=None if group is None else full_texts(table, group, "group", where).tolist(),
-        order=None if options.time is None else times(table, options.time, where).tolist(),
         prepare=columns.prepared,
-        weights=None if options.weights is None else read_weights(table, options.weights, where),
+        **about_rows(table, options, where, np.arange(len(table))),
     )
+
+
+def about_rows(table: pd.DataFrame, options: TableOptions, where: Origin, rows: Rows) -> dict[str, Any]:
+    """What columns say of how these rows of a table are split and weighed, by the names that `Examples` has for it.
+
+    Raises:
+        CoterieError: a value that is missing or is not what it should be.
+    """
+    split, group = options.split, options.group
+    parts = None if split is None else read_parts(full_texts(table, split, "split", where).tolist(), where)
+    return {
+        "sides": None if parts is None else Official(parts[rows]),
+        "blocks": None if group is None else full_texts(table, group, "group", where)[rows].tolist(),
+        "order": None if options.time is None else times(table, options.time, where)[rows].tolist(),
+        "weights": None if options.weights is None else read_weights(table, options.weights, where)[rows],
+    }
 
 
 def columns_of(
@@ -100,8 +112,7 @@ def columns_of(
     Raises:
         CoterieError: as `examples_of`.
     """
-    for key, column in _named(options):
-        require(table, column, key, where)
+    require_named(table, options, where)
     roles = {*besides, *options.targets, options.weights, options.split, options.group, options.time}
     features = options.features or [column for column in table.columns if column not in {*roles, *options.ignore}]
     if not features:
@@ -141,6 +152,12 @@ def require(table: pd.DataFrame, column: str, key: str, where: Origin) -> None:
         few = ", ".join(table.columns[:8]) + (", ..." if len(table.columns) > 8 else "")
         hint = f"did you mean {near[0]!r}?" if near else f"its columns are {few}."
         raise CoterieError(f"{where.name} has no column {column!r} (federation.{key}): {hint}")
+
+
+def require_named(table: pd.DataFrame, options: TableOptions, where: Origin) -> None:
+    """Raise CoterieError where a table lacks a column that an option names."""
+    for key, column in _named(options):
+        require(table, column, key, where)
 
 
 def full_texts(table: pd.DataFrame, column: str, key: str, where: Origin) -> NDArray[Any]:

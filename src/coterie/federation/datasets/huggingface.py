@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -21,12 +22,14 @@ from coterie.federation.federation import client_names
 from coterie.federation.frames import checked_frame
 from coterie.federation.places import Origin, digest_of
 from coterie.federation.table_options import TableOptions
-from coterie.federation.tables import examples_of, full_texts, require
-from coterie.federation.weights import read_weights
+from coterie.federation.tables import about_rows, examples_of, full_texts, require, require_named
+
+OF_FEATURES = ("features", "categorical", "ignore", "task", "labels", "missing", "preprocessing")
+"""Options that say how columns of a table become inputs and classes."""
 
 
 class HuggingFaceSource(TableOptions):
-    """Options of the source ``huggingface``; those of tables hold where there are no ``inputs``."""
+    """Options of the source ``huggingface``; those of tables about features are for where there are no ``inputs``."""
 
     dataset: str = Field(description="its name on the hub, or a folder that save_to_disk has written")
     subset: str | None = Field(None, description="name of its configuration, where it has several")
@@ -44,6 +47,10 @@ class HuggingFaceSource(TableOptions):
             raise ValueError("inputs of one column have a single target")
         if self.inputs is not None and self.standardise_targets is True:
             raise ValueError("standardise_targets is for tables, and inputs are none: leave it out")
+        # a configuration that was written by a run lists what was left out, too
+        stated = [key for key in OF_FEATURES if getattr(self, key) != type(self).model_fields[key].default]
+        if self.inputs is not None and stated:
+            raise ValueError(f"{stated[0]} is for columns of a table, and has no effect beside inputs: leave it out")
         return self
 
 
@@ -88,7 +95,7 @@ def _of_inputs(
             f"{where.name} has no column {options.inputs!r} (federation.inputs): its columns are "
             f"{', '.join(dataset.column_names[:8])}."
         )
-    require(table, options.targets[0], "target", where)
+    require_named(table, options, where)
     whole = as_arrays(_stacked(dataset[options.inputs], options), np.array(table[options.targets[0]]), where.name)
     owner, names = pd.factorize(np.array(clients, dtype=object), sort=True)
     order = np.argsort(owner, kind="stable")  # rows of one client are together
@@ -98,10 +105,10 @@ def _of_inputs(
         for name, of in zip(names.tolist(), rows, strict=True)
     }
     found = examples_of_clients("huggingface", arrays, options.classes or (len(known) if known else None))
-    if options.weights is None:
-        return found
-    require(table, options.weights, "weights", where)
-    return replace(found, weights=read_weights(table, options.weights, where)[order])
+    said = about_rows(table, options, where, order)
+    if any(column is not None for column in said.values()):  # which the checksum of inputs and targets does not cover
+        said["checksum"] = hashlib.sha256((found.digest + digest_of(table)).encode()).hexdigest()
+    return replace(found, **said)
 
 
 def _stacked(values: Any, options: HuggingFaceSource) -> NDArray[Any]:
