@@ -92,6 +92,15 @@ def test_counted_and_approximated_p_meet() -> None:
     assert both[0].p == pytest.approx(both[1].p, rel=0.02)
 
 
+def test_one_client_that_diverged_makes_no_ties_of_all_others() -> None:
+    test = paired_test([1, 2, 3, 4, 1e14], [2, 3, 4, 5, 6], larger_is_better=False)
+    assert (test.wins, test.ties, test.losses) == (4, 0, 1)
+    ranks = average_ranks([[1, 2, 3]] * 3 + [[1e14, 2, 3]], "abc", larger_is_better=False)
+    assert ranks.average == {"a": 1.5, "b": 1.75, "c": 2.75}
+    large = paired_test([1.0, 2.0, 3e9 * (1 + 1e-15)], [1.5, 2.5, 3e9])
+    assert (large.wins, large.ties, large.losses) == (0, 1, 2)
+
+
 def test_nothing_but_ties_proves_nothing() -> None:
     test = paired_test([0.5, 0.5], [0.5, 0.5])
     assert (test.ties, test.effect, test.p) == (2, 0.0, 1.0)

@@ -28,6 +28,18 @@ def test_errors_have_targets_in_their_own_unit(tmp_path: Path) -> None:
     assert "Rounds to 123456789: local 0." in caption(result.rows)
 
 
+def test_a_target_that_a_run_never_had_is_not_missed() -> None:
+    common = {"metric": "accuracy", "report": "last", "seeds": [0]}
+    rows = [
+        {**common, "label": "local", "rounds_to_target": {"0.8": 12.0}},
+        {**common, "label": "local (other)", "rounds_to_target": {"0.9": None}},
+    ]
+    for several in (rows, rows[::-1]):
+        lines = caption(several)
+        assert "Rounds to 0.8: local 12." in lines
+        assert "Rounds to 0.9: not reached: local (other)." in lines
+
+
 @pytest.mark.parametrize(
     ("task", "metric", "target", "message"),
     [

@@ -196,6 +196,7 @@ def test_other_settings_may_go_along_with_the_key(tmp_path: Path) -> None:
     found = compare(runs, by=["training.lr"])
     assert found.labels == ["local", "fedavg", "fedora (released)"]
     assert results_sheet(found).headers == ("System", "lr=0.01", "lr=0.1")
+    assert sheets(compare(runs, by=["training.lr", "training.lr"])) == sheets(found)
     both = compare(runs, by=["training.lr", "training.epochs"])
     assert results_sheet(both).headers == ("System", "lr=0.01\nepochs=2", "lr=0.1\nepochs=1")
 

@@ -66,6 +66,18 @@ def test_results_in_the_reported_round_alone_are_no_curve(run: OpenedRun) -> Non
     assert set(history.loc[own, "seed"]) == {0, 1}
 
 
+def test_bytes_are_of_the_seeds_that_have_come_so_far(run: OpenedRun) -> None:
+    history = run.tables.history
+    own = history["algorithm"] == "fedavg"
+    rounds = sorted(history.loc[own & (history["phase"] == "evaluate"), "round"].unique())
+    stopped = own & (history["seed"] == 1) & (history["round"] > rounds[-2])
+    lagging = replace(run, tables=replace(run.tables, history=history[~stopped]))
+    alone = replace(run, tables=replace(run.tables, history=history[history["seed"] == 0]))
+    last, wanted = (curves(each).query("label == 'FedAvg'").iloc[-1] for each in (lagging, alone))
+    assert (last["round"], last["seeds"]) == (wanted["round"], 1)
+    assert last["bytes"] == wanted["bytes"] > 0
+
+
 def test_a_single_seed_and_another_split(run: OpenedRun) -> None:
     (axes,) = draw("curves", [run], Choice(seed=1, split="validation", systems=("fedora",))).axes
     (line,) = axes.lines

@@ -63,6 +63,7 @@ def paired_test(ours: ArrayLike, theirs: ArrayLike, *, larger_is_better: bool = 
         raise ValueError("pairs must be finite on both sides")
     values = values if larger_is_better else -values
     differences = _but_for_rounding(values[0] - values[1], values)
+    differences[np.abs(values[0] - values[1]) <= SAME * np.abs(values).max(axis=0)] = 0.0  # by its own pair's size, too
     ranks = rankdata(np.abs(differences))
     signs = np.sign(differences)
     kept = ranks[signs != 0]
@@ -159,8 +160,12 @@ def cliques(average: dict[str, float], distance: float) -> tuple[tuple[str, ...]
 
 
 def _but_for_rounding(numbers: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``numbers``, made of ``values``, so that 0.7 - 0.6 and 0.8 - 0.7 are equal; in another unit."""
-    scale = float(np.abs(values).max()) or 1.0
+    """Return ``numbers``, made of ``values``, so that 0.7 - 0.6 and 0.8 - 0.7 are equal; in another unit.
+
+    The unit is the median, since beside the error of one client that diverged all differences would vanish.
+    """
+    sizes = np.abs(values)
+    scale = float(np.median(sizes)) or float(sizes.max()) or 1.0
     return np.asarray(np.round(numbers / scale, -round(math.log10(SAME))))
 
 

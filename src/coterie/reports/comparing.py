@@ -154,6 +154,7 @@ def compare(
                 f"{path} is the directory of a search, which never reads test data: run its best settings with "
                 f"`coterie run {Path(path) / 'best.yaml'}` and compare that run."
             )
+    by = tuple(dict.fromkeys(by))
     runs = [open_run(path) for path in paths]
     standings, notes = join(runs, by, report)
     others = dict.fromkeys(name for run in runs for found in run.results.values() for name in found.others)

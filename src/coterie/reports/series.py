@@ -62,7 +62,7 @@ def curves(run: OpenedRun, split: str = "test", metric: str | None = None) -> pd
         by_round = own.pivot_table(index="round", columns="seed", values="value", aggfunc="last").sort_index()
         if by_round.empty:
             continue
-        sent = _bytes_so_far(run, system, by_round.index)
+        sent = _bytes_so_far(run, system, by_round)
         count = by_round.count(axis=1)
         frames.append(
             pd.DataFrame(
@@ -89,12 +89,13 @@ def reported_only(own: pd.DataFrame, everyone: pd.DataFrame) -> bool:
     return everyone["round"].nunique() > 1 and bool((own.groupby("seed")["round"].nunique() <= 1).all())
 
 
-def _bytes_so_far(run: OpenedRun, system: tuple[str, str], rounds: pd.Index) -> np.ndarray:
-    """Bytes of all clients up to each of ``rounds``, mean over seeds, ``(R,)``."""
+def _bytes_so_far(run: OpenedRun, system: tuple[str, str], results: pd.DataFrame) -> np.ndarray:
+    """Bytes of all clients up to each round of ``results``, mean over the seeds that have one there, ``(R,)``."""
     history = run.tables.history
     own = history[(history["algorithm"] == system[0]) & (history["variant"] == system[1])]
     own = own[own["metric"].astype(str).str.startswith("bytes_") & ~own["phase"].isin(("evaluate", "newcomer"))]
     if own.empty:
-        return np.zeros(len(rounds))
+        return np.zeros(len(results))
     by_round = own.pivot_table(index="round", columns="seed", values="value", aggfunc="sum").sort_index().cumsum()
-    return by_round.ffill().reindex(rounds, method="ffill").fillna(0.0).mean(axis=1).to_numpy()
+    sent = by_round.ffill().reindex(results.index, method="ffill").reindex(columns=results.columns).fillna(0.0)
+    return sent.where(results.notna()).mean(axis=1).to_numpy()

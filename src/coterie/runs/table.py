@@ -78,7 +78,7 @@ def caption(rows: Sequence[Row]) -> list[str]:
     lines.append("PTR: share of clients no worse off than alone.")
     lines += [f"{row['label']}: {_listed(row['failed_clients'])} failed." for row in rows if row.get("failed_clients")]
     lines += without(rows)
-    return lines + ([_targets(rows, target) for target in rows[0].get("rounds_to_target") or ()] if rows else [])
+    return lines + [_targets(rows, target) for target in _all_targets(rows)]
 
 
 def protocols(rows: Sequence[Row]) -> list[str]:
@@ -119,9 +119,15 @@ def _excused(clients: Sequence[tuple[str, str]]) -> str:
     return "; ".join(told) + (f"; and {more} more, see undefined.csv" if more else "")
 
 
+def _all_targets(rows: Sequence[Row]) -> list[str]:
+    """The targets that any row has; of several runs each may have its own."""
+    return list(dict.fromkeys(target for row in rows for target in row.get("rounds_to_target") or ()))
+
+
 def _targets(rows: Sequence[Row], target: str) -> str:
-    """Say how many rounds each system needs to reach a target (mean over seeds)."""
-    needed = {str(row["label"]): row["rounds_to_target"].get(target) for row in rows}
+    """Say how many rounds each system that has a target needs to reach it (mean over seeds)."""
+    told = {str(row["label"]): row.get("rounds_to_target") or {} for row in rows}
+    needed = {name: rounds[target] for name, rounds in told.items() if target in rounds}
     reached = ", ".join(f"{name} {rounds:.0f}" for name, rounds in needed.items() if rounds is not None)
     missed = ", ".join(name for name, rounds in needed.items() if rounds is None)
     parts = ([reached] if reached else []) + ([f"not reached: {missed}"] if missed else [])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.evaluation.catalogue import metric_of
 from coterie.runs.columns import UNDEFINED, columns, metric_of_rows
 from coterie.runs.table import caption
 
@@ -47,18 +48,35 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     if not compared:
         return []
     # who keeps its own model loses nothing, but has nothing of the others either
-    best = max(compared, key=lambda row: ((row["gain_mean"] or 0.0) > 0, row["ptr"], row["gain_mean"] or 0.0))
-    share = f"With {best['label']}, {100 * best['ptr']:.0f} % of the clients end no worse off than alone"
+    gains = {row["label"]: _gain(row, rows) for row in compared}
+    best = max(compared, key=lambda row: (gains[row["label"]] > 0, row["ptr"], gains[row["label"]]))
+    share = f"With {best['label']}, {_percent(best['ptr'])} of the clients end no worse off than alone"
     if best["gain_mean"] is not None:
         points = best["gain_mean"]
         share += f"; on average they {'gain' if points >= 0 else 'lose'} {abs(points):.1f} percentage points"
     sentences = [f"{share}."]
     harmful = max(compared, key=lambda row: row["harmed"] / max(1, row["compared"]))
     if harmful is not best and harmful["harmed"]:
-        sentences.append(
-            f"With {harmful['label']}, {100 * harmful['harmed'] / max(1, harmful['compared']):.0f} % are worse off."
-        )
+        harmed = _percent(harmful["harmed"] / max(1, harmful["compared"]))
+        sentences.append(f"With {harmful['label']}, {harmed} are worse off.")
     return sentences
+
+
+def _gain(row: Row, rows: Sequence[Row]) -> float:
+    """How much better a system's mean is than that of training alone, in the unit of the metric; 0 if unknown."""
+    metric = metric_of_rows(rows)
+    means = [row.get(f"{metric}_mean"), *(other.get(f"{metric}_mean") for other in rows if other["reference"])]
+    if len(means) < 2 or means[0] is None or means[1] is None:
+        return 0.0
+    gain = float(means[0] - means[1])
+    return gain if metric_of(metric).larger_is_better else -gain
+
+
+def _percent(share: float) -> str:
+    """A share as text, all and none only where it is so."""
+    if 0 < share < 0.01:
+        return "less than 1 %"
+    return f"{min(99, round(100 * share)) if share < 1 else 100} %"
 
 
 def newcomers_of(rows: Sequence[Row]) -> dict[str, Any] | None:
