@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,27 @@ def test_without_the_libraries(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else found(name, *rest))
     said = error_of("export", run, "--client", "north", "--format", "onnx")
     assert said == "Writing ONNX needs onnx, which is not installed: pip install 'coterie[export]'."
+
+
+def test_an_export_that_fails_keeps_the_earlier_one(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("export", run, "--client", "north", "-o", tmp_path / "out", "--format")
+    assert command(*words, "torchscript").exit_code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert sorted(before) == ["README.md", "model.ts.pt", "preprocessing.json"]
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else found(name, *rest))
+    assert "Writing ONNX needs onnx" in error_of(*words, "onnx")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert "No space left on device" in error_of(*words, "state_dict")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert command(*words, "state_dict").exit_code == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["README.md", "model.pt", "preprocessing.json"]
 
 
 def test_an_export_stands_alone_and_is_replaced_whole(run: Path, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -118,22 +120,28 @@ def _export(chosen: Chosen, formats: Sequence[Format], folder: Path, *, logits: 
     preprocessing = Preprocessing.of(chosen, schema_of(chosen), logits=logits)
     module = build(chosen, preprocessing)
     make_folder(folder)
-    for name in (*FILES.values(), FILE, CARD):  # nothing of an earlier export stays beside the new one
-        (folder / name).unlink(missing_ok=True)
     writing = Writing(module, examples(preprocessing), preprocessing.output)
     written, remarks = list[Format](), list[str]()
-    for format in formats:
-        try:
-            writing.write(format, folder)
-            written.append(format)
-        except Missing as error:
-            if not leave_out:
-                raise
-            remarks.append(f"{FILES[format]} was left out. {error}")
-        except OSError as error:
-            raise CoterieError(f"Cannot write into {folder}: {error.strerror}; choose another --output.") from error
-    write_json(folder / FILE, preprocessing.as_dict())
-    write_text(folder / CARD, card(chosen, preprocessing, module, written))
+    try:  # an earlier export may be in use: it stays until the new one is whole
+        with TemporaryDirectory(prefix=".export-", dir=folder) as name:  # inside, so on the same disk
+            temporary = Path(name)
+            for format in formats:
+                try:
+                    writing.write(format, temporary)
+                    written.append(format)
+                except Missing as error:
+                    if not leave_out:
+                        raise
+                    remarks.append(f"{FILES[format]} was left out. {error}")
+            write_json(temporary / FILE, preprocessing.as_dict())
+            write_text(temporary / CARD, card(chosen, preprocessing, module, written))
+            for path in sorted(temporary.iterdir()):
+                os.replace(path, folder / path.name)
+        for format in FORMATS:  # nothing of an earlier export stays beside the new one
+            if format not in written:
+                (folder / FILES[format]).unlink(missing_ok=True)
+    except OSError as error:
+        raise CoterieError(f"Cannot write into {folder}: {error.strerror}; choose another --output.") from error
     files = (*(FILES[format] for format in written), FILE, CARD)
     return Exported(chosen.client, chosen.system, chosen.seed, folder, files, tuple(remarks))
 
