@@ -167,6 +167,25 @@ def test_an_export_stands_alone_and_is_replaced_whole(run: Path, tmp_path: Path)
     assert "preprocessing.json is missing or damaged" in error_of("predict", north, tmp_path / "x.npz")
 
 
+def test_answers_replace_neither_the_data_nor_results_of_the_run(tabular: Path, tmp_path: Path) -> None:
+    data = table(tmp_path)
+    before = data.read_bytes()
+    said = error_of("predict", tabular, data, "--client", "north", "-o", data)
+    assert said == f"{data} is the data themselves, which would be lost; choose another --output."
+    link = tmp_path / "link.csv"
+    link.symlink_to(data)
+    assert "is the data themselves" in error_of("predict", tabular, data, "--client", "north", "-o", link)
+    assert data.read_bytes() == before
+    for name in ("history.csv", "models/ditto/answers.csv"):
+        said = error_of("predict", tabular, data, "--client", "north", "-o", tabular / name)
+        assert said == f"{tabular / name} belongs to the results of the run {tabular}; choose another --output."
+        assert not (tabular / name).exists()
+    assert command("predict", tabular, data, "--client", "north", "-o", data, "--json").exit_code == 0
+    for place in (tmp_path / "answers.csv", tabular / "answers.csv"):
+        for _ in range(2):
+            assert command("predict", tabular, data, "--client", "north", "-o", place).exit_code == 0
+
+
 def test_every_difference_of_a_table_has_a_sentence(tabular: Path, tmp_path: Path) -> None:
     rows = [*ROWS, "unknown,b,x,f,no", ",b,y,f,no"]
     path = table(tmp_path, rows, HEADER.replace("ward", "wards"))

@@ -129,3 +129,14 @@ def test_mistakes_get_one_sentence(
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_results_of_a_run_are_not_written_over(run: Path, tmp_path: Path) -> None:
+    file = run / "history.csv"
+    before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
+    done = compare(run, "-o", file)
+    assert done.exit_code == 2
+    assert done.stderr.strip().endswith(f"{file} belongs to the results of the run {run}; choose another --output.")
+    assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before
+    for _ in range(2):
+        assert text(run, "-o", tmp_path / "all.csv")

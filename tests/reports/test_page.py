@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from coterie.cli import app
 from coterie.errors import CoterieError
 from coterie.reports import open_run
 from coterie.reports.page import page
@@ -215,6 +218,26 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
         open_run(tmp_path / "nowhere")
     with pytest.raises(CoterieError, match="is not a run directory"):
         open_run(tmp_path)
+
+
+def test_the_page_replaces_no_results(copy: Path, tmp_path: Path) -> None:
+    def report(*words: str | Path) -> Result:
+        return CliRunner().invoke(app, ["report", str(copy), *map(str, words)])
+
+    (copy / "adapted-1" / "fedavg").mkdir(parents=True)
+    relations = next((copy / "relations").rglob("*.npz")).relative_to(copy)
+    for name in ("config.yaml", "summary.json", relations, "adapted-1/newcomers.yaml", "adapted-1/fedavg/seed0.csv"):
+        file = copy / name
+        before = file.read_bytes() if file.exists() else None
+        done = report("-o", file)
+        assert done.exit_code == 2, (name, done.output)
+        said = f"{file} belongs to the results of the run {copy}; choose another --output."
+        assert done.stderr.strip() == f"error: {said}"
+        assert (file.read_bytes() if file.exists() else None) == before
+    assert report().exit_code == 0
+    for file in (copy / "report.html", copy / "page.html", tmp_path / "page.html"):
+        for _ in range(2):
+            assert report("-o", file).exit_code == 0
 
 
 def test_an_empty_run_has_a_page(tmp_path: Path) -> None:

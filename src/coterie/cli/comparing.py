@@ -81,7 +81,10 @@ def compare(
     with friendly(debug):
         chosen = _format(form, as_json, output)
         from coterie.reports import compare as compared
+        from coterie.runs.directory import refuse_results
 
+        if output is not None:
+            refuse_results(output)
         found = compared(
             runs, by=by or [], metric=metric, reference=reference, report=None if report is None else report.value
         )

@@ -89,11 +89,16 @@ def predict(
         from coterie.federation.raw_table import TABLES, is_table
         from coterie.production import predict as answer
         from coterie.runs.atomic import atomic_path
+        from coterie.runs.directory import refuse_results
 
         if not is_table(output):
             raise CoterieError(f"--output {output}: answers are a table: end its name in {', '.join(TABLES)}.")
         if not output.parent.is_dir():
             raise CoterieError(f"--output {output}: there is no folder {output.parent}.")
+        if not as_json:
+            refuse_results(output)
+            if output.exists() and data.exists() and output.samefile(data):
+                raise CoterieError(f"{output} is the data themselves, which would be lost; choose another --output.")
         answers = answer(directory, client, data, algorithm=algorithm, seed=seed)
         if as_json:
             print_json(answers.to_dict("records"))

@@ -33,11 +33,14 @@ def report(
         from coterie.reports import open_run
         from coterie.reports.page import page
         from coterie.runs.atomic import write_text
+        from coterie.runs.directory import refuse_results
 
         run = open_run(directory)
         path = output or run.directory.report
-        if output is not None and not output.parent.is_dir():
-            raise CoterieError(f"--output {output}: there is no folder {output.parent}.")
+        if output is not None:
+            if not output.parent.is_dir():
+                raise CoterieError(f"--output {output}: there is no folder {output.parent}.")
+            refuse_results(output)
         write_text(path, page(run))
         for sentence in run.missing[:5]:
             console.print(escape(sentence), highlight=False, soft_wrap=True)

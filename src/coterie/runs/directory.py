@@ -37,6 +37,9 @@ FOLDERS = (
 ADAPTED = "adapted"
 """What `coterie adapt` puts into a run directory lies in ``adapted-<n>``."""
 
+_AGAIN = frozenset({"report.html", "figures", "exports"})
+"""What a command makes again at any time; nothing else of a run is written over."""
+
 
 def system_folder(algorithm: str, variant: str | None) -> str:
     """Return the folder name of a system: ``fedora-released``, or ``local`` where there is no variant."""
@@ -286,6 +289,25 @@ def make_folder(path: Path) -> Path:
             f"Cannot make the folder {path}: {error.strerror or error}; choose another --output."
         ) from error
     return path
+
+
+def refuse_results(output: Path) -> None:
+    """Raise CoterieError where a command's ``output`` would be a file of a run that nothing but the run can make.
+
+    What else lies in a run directory, such as answers and comparisons, may be written and written again.
+    """
+    place = output.resolve()
+    for folder in place.parents:
+        if _is_run(folder) and _is_result(place.relative_to(folder).parts):
+            raise CoterieError(f"{output} belongs to the results of the run {folder}; choose another --output.")
+
+
+def _is_result(parts: Sequence[str]) -> bool:
+    """Say whether the path ``parts`` below a run directory is one that a run, or `coterie adapt`, writes."""
+    first, *rest = parts
+    if first.startswith(f"{ADAPTED}-"):
+        return len(rest) != 1 or rest[0] in ("summary.json", "newcomers.yaml")
+    return first in {*FILES, *FOLDERS} - _AGAIN
 
 
 def _safe(name: str) -> str:
