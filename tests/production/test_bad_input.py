@@ -171,7 +171,7 @@ def test_answers_replace_neither_the_data_nor_results_of_the_run(tabular: Path, 
     data = table(tmp_path)
     before = data.read_bytes()
     said = error_of("predict", tabular, data, "--client", "north", "-o", data)
-    assert said == f"{data} is the data themselves, which would be lost; choose another --output."
+    assert said == f"{data} is the table that is read, and would be lost; choose another --output."
     link = tmp_path / "link.csv"
     link.symlink_to(data)
     assert "is the data themselves" in error_of("predict", tabular, data, "--client", "north", "-o", link)

@@ -98,7 +98,7 @@ def predict(
         if not as_json:
             refuse_results(output)
             if output.exists() and data.exists() and output.samefile(data):
-                raise CoterieError(f"{output} is the data themselves, which would be lost; choose another --output.")
+                raise CoterieError(f"{output} is the table that is read, and would be lost; choose another --output.")
         answers = answer(directory, client, data, algorithm=algorithm, seed=seed)
         if as_json:
             print_json(answers.to_dict("records"))
