@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -296,6 +297,25 @@ def test_two_runs_side_by_side_have_systems_of_their_own(run: OpenedRun, tmp_pat
     assert colours["Ditto"] == COLOURS[2]
     with pytest.raises(CoterieError, match="for one run; 2 were given"):
         draw("data", [run, other], Choice())
+
+
+def test_runs_whose_directories_have_one_name_stay_apart(run: OpenedRun, tmp_path: Path) -> None:
+    pair = [open_run(shutil.copytree(run.directory.path, tmp_path / folder / "r")) for folder in "ab"]
+    (axes,) = draw("curves", pair, Choice()).axes
+    labels = [f"{label} ({one.directory.path})" for one in pair for label in ("LOCAL", "FedAvg", "FEDORA")]
+    assert [str(line.get_label()) for line in axes.lines] == labels
+    (axes,) = draw("accuracy", pair, Choice(width=40)).axes
+    assert [str(bars.get_label()) for bars in axes.containers] == labels
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_given_twice_is_refused(
+    run: OpenedRun, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shutil.copytree(run.directory.path, tmp_path / "r")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CoterieError, match="r is given twice"):
+        draw(kind, [open_run(path), open_run("r")], Choice())
 
 
 def test_a_run_of_one_client_and_of_odd_names(tmp_path: Path) -> None:

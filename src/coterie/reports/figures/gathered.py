@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 
@@ -13,24 +14,33 @@ from coterie.errors import CoterieError
 from coterie.evaluation import System
 from coterie.reports.figures.choice import Choice
 from coterie.reports.figures.style import Look, looks
+from coterie.reports.joining import run_names
 from coterie.reports.opened import OpenedRun
 
 
 @dataclass(frozen=True)
 class Names:
-    """What systems of several runs are called: by their label, with the run's name where two runs have it."""
+    """What systems of several runs are called: by their label, with the run's name where two runs have it.
+
+    ``runs`` are the runs' names by their resolved paths.
+    """
 
     shared: frozenset[str]
+    runs: Mapping[Path, str]
 
     @classmethod
     def of(cls, runs: Sequence[OpenedRun]) -> Names:
         """The names for ``runs``."""
         counted = Counter(label for run in runs for label in dict.fromkeys(run.about.labels.values()))
-        return cls(frozenset(label for label, times in counted.items() if times > 1))
+        paths = [run.directory.path.resolve() for run in runs]
+        return cls(
+            frozenset(label for label, times in counted.items() if times > 1),
+            dict(zip(paths, run_names(runs), strict=True)),
+        )
 
     def __call__(self, run: OpenedRun, label: str) -> str:
         """The name of a system of ``run``."""
-        return f"{label} ({run.directory.path.resolve().name})" if label in self.shared else label
+        return f"{label} ({self.runs[run.directory.path.resolve()]})" if label in self.shared else label
 
 
 def wanted(run: OpenedRun, choice: Choice) -> list[System]:
@@ -39,6 +49,16 @@ def wanted(run: OpenedRun, choice: Choice) -> list[System]:
     if not choice.systems:
         return list(known)
     return [system for system in known if {run.about.label(system), system[0]} & set(choice.systems)]
+
+
+def check_runs(runs: Sequence[OpenedRun]) -> None:
+    """Raise CoterieError for a run that is given twice, however its path is written."""
+    seen: set[Path] = set()
+    for run in runs:
+        path = run.directory.path
+        if path.resolve() in seen:
+            raise CoterieError(f"{path} is given twice; a figure shows each run once.")
+        seen.add(path.resolve())
 
 
 def check_choice(runs: Sequence[OpenedRun], choice: Choice) -> None:

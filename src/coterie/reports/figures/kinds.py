@@ -18,7 +18,7 @@ from coterie.reports.figures.curves import draw_curves
 from coterie.reports.figures.data import draw_classes, draw_sizes
 from coterie.reports.figures.facts import FACTS, divided_once, fact, places
 from coterie.reports.figures.gain import draw_gain
-from coterie.reports.figures.gathered import check_choice, gathered, without
+from coterie.reports.figures.gathered import check_choice, check_runs, gathered, without
 from coterie.reports.figures.ranks import draw_ranks
 from coterie.reports.figures.related import related
 from coterie.reports.figures.scatter import draw_scatter
@@ -56,8 +56,9 @@ def draw(kind: str, runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     Raises
     ------
     CoterieError
-        The runs lack what this kind shows, or have no such system, seed, round or client.
+        A run is given twice, or the runs lack what this kind shows, or have no such system, seed, round or client.
     """
+    check_runs(runs)
     check_choice(runs, choice)
     return KINDS[kind](runs, choice)
 
