@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
 from coterie.errors import CoterieError
+from coterie.evaluation.tables import Task
 from coterie.reports import OpenedRun, compare, open_run
 from coterie.reports.figures.choice import Choice
 from coterie.reports.figures.graph import draw_graphs
@@ -30,6 +32,12 @@ from written_runs import write_run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
     return write_run(tmp_path_factory.mktemp("figures") / "run")
+
+
+def reported_in(run: OpenedRun, metric: str) -> OpenedRun:
+    """The run as if its numbers were of another metric."""
+    task: Task = "regression" if metric in ("mae", "r2") else "classification"
+    return replace(run, about=replace(run.about, task=task, chosen=metric))
 
 
 def panels(figure: Figure) -> dict[str, Axes]:
@@ -149,6 +157,18 @@ def test_accuracy_of_a_few_clients_is_bars_by_system(run: OpenedRun) -> None:
     assert set(heights) == {"LOCAL", "FedAvg", "FEDORA"}
     for label, found in heights.items():
         np.testing.assert_allclose(found, table[table["label"] == label]["value"])
+
+
+@pytest.mark.parametrize(("metric", "worst_is_first"), [("accuracy", np.min), ("mae", np.max), ("r2", np.min)])
+def test_values_of_many_clients_go_from_worst_to_best(
+    tmp_path: Path, metric: str, worst_is_first: Callable[[object], float]
+) -> None:
+    run = reported_in(write_run(tmp_path / "run", k=101, rounds=(6,), seeds=(0,), related=False), metric)
+    (axes,) = draw("accuracy", [run], Choice(systems=("FedAvg",))).axes
+    assert axes.get_xlabel().endswith("from worst to best")
+    (line,) = axes.lines
+    assert len(set(np.asarray(line.get_ydata()))) > 50
+    assert line.get_ydata()[0] == worst_is_first(line.get_ydata())
 
 
 def test_heat_maps_show_the_shares_that_are_stored_and_own_parts_are_beyond_the_scale(run: OpenedRun) -> None:

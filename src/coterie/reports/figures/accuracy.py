@@ -20,7 +20,9 @@ LINES_UP_TO = 100
 
 
 @paper_style()
-def draw_accuracy(values: pd.DataFrame, looks: Mapping[str, Look], ylabel: str, width: float) -> Figure:
+def draw_accuracy(
+    values: pd.DataFrame, looks: Mapping[str, Look], ylabel: str, width: float, *, larger_is_better: bool = True
+) -> Figure:
     """The reported value of each client, systems side by side.
 
     Parameters
@@ -33,6 +35,8 @@ def draw_accuracy(values: pd.DataFrame, looks: Mapping[str, Look], ylabel: str, 
         What the values are.
     width : float
         In inches.
+    larger_is_better : bool
+        False for errors, of which the largest is the worst.
     """
     figure = new_figure(width, 0.45 + min(0.55 * width, 2.0))
     axes = figure.subplots()
@@ -46,7 +50,7 @@ def draw_accuracy(values: pd.DataFrame, looks: Mapping[str, Look], ylabel: str, 
     elif len(table) <= LINES_UP_TO:
         handles = _lines(axes, table, looks)
     else:
-        handles = _sorted(axes, table, looks)
+        handles = _sorted(axes, table, looks, larger_is_better)
     if len(table) <= LINES_UP_TO:
         name_ticks(axes.xaxis, table.index.tolist(), inches)
         axes.set_xlabel("client")
@@ -82,10 +86,10 @@ def _lines(axes: Axes, table: pd.DataFrame, looks: Mapping[str, Look]) -> dict[s
     return handles
 
 
-def _sorted(axes: Axes, table: pd.DataFrame, looks: Mapping[str, Look]) -> dict[str, Any]:
+def _sorted(axes: Axes, table: pd.DataFrame, looks: Mapping[str, Look], larger_is_better: bool) -> dict[str, Any]:
     handles = {}
     for label in table:
-        look, values = looks[str(label)], np.sort(table[label].dropna())
+        look, values = looks[str(label)], table[label].dropna().sort_values(ascending=larger_is_better).to_numpy()
         (handles[str(label)],) = axes.plot(
             np.arange(1, len(values) + 1), values, color=look.colour, linestyle=look.line, label=str(label)
         )

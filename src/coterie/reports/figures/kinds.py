@@ -82,9 +82,8 @@ def _accuracy(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     rows, looks = gathered(runs, choice, gains)
     if rows.empty:
         raise without(runs, "no results of single clients")
-    return draw_accuracy(
-        _in_order(rows, "value", runs, choice.order), looks, _named("test", _metric(runs)), choice.width
-    )
+    rows, ylabel = _in_order(rows, "value", runs, choice.order), _named("test", _metric(runs))
+    return draw_accuracy(rows, looks, ylabel, choice.width, larger_is_better=runs[0].larger_is_better)
 
 
 def _scatter(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
