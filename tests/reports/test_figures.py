@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
 
 def reported_in(run: OpenedRun, metric: str) -> OpenedRun:
     """The run as if its numbers were of another metric."""
-    task: Task = "regression" if metric in ("mae", "r2") else "classification"
+    task: Task = "classification" if metric == "accuracy" else "regression"
     return replace(run, about=replace(run.about, task=task, chosen=metric))
 
 
@@ -129,6 +129,20 @@ def test_gain_bars_are_the_gains_and_those_that_lose_are_hatched(run: OpenedRun)
         assert [tick.get_text() for tick in axes.get_xticklabels()] == short_names(own["client"].tolist())
         assert f"{(own['gain'] < 0).sum()}/5 harmed" in axes.texts[0].get_text()
     assert (table["gain"] < 0).any()
+
+
+@pytest.mark.parametrize("kind", ["gain", "scatter"])
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("accuracy", "gain over LOCAL (points)"),
+        ("mae", "error saved against LOCAL"),
+        ("r2", "gain in R² over LOCAL"),
+        ("r2:0", "gain in R² (0) over LOCAL"),
+    ],
+)
+def test_gains_are_called_what_they_are_in_the_metric(run: OpenedRun, kind: str, metric: str, title: str) -> None:
+    assert draw(kind, [reported_in(run, metric)], Choice(seed=0)).axes[0].get_ylabel() == title
 
 
 def test_gains_in_the_order_of_a_fact(run: OpenedRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 
@@ -58,6 +59,23 @@ def test_a_snapshot_holds_what_the_tables_hold(half: RunDirectory) -> None:
     assert fedora.curve.round == (0, 2)
     assert fedora.curve.mean == pytest.approx([values("fedora", 0, round).mean() for round in (0, 2)])
     assert seen.sentence == "4 runs: 1 running, 1 finished, 2 waiting."
+
+
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("accuracy", "gain over training alone (points)"),
+        ("rmse", "error saved against training alone"),
+        ("r2", "gain in R² over training alone"),
+    ],
+)
+def test_gains_are_called_what_they_are_in_the_metric(half: RunDirectory, metric: str, title: str) -> None:
+    assert replace(look(half), metric=metric).as_dict()["gain_title"] == title
+
+
+def test_the_page_says_what_gains_are() -> None:
+    script = (files("coterie.reports.watching") / "watch.js").read_text(encoding="utf-8")
+    assert "${state.gain_title}" in script
 
 
 def test_pace_and_time_left(half: RunDirectory) -> None:

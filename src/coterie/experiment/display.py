@@ -41,7 +41,8 @@ class Standing:
     value : float
         Mean over the clients.
     gain : float or None
-        Mean gain over LOCAL: percentage points of a share such as accuracy, or the error saved; None for LOCAL itself.
+        Mean gain over LOCAL: percentage points of a share such as accuracy, the error saved, or what is gained in
+        the metric, such as R²; None for LOCAL itself.
     """
 
     round: int

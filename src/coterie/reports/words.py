@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from coterie.evaluation import metric_of, title_of
+
 
 def duration(seconds: float) -> str:
     """Seconds in the unit that suits them: ``12 s``, ``3 min``, ``2.1 h``."""
@@ -15,6 +17,14 @@ def duration(seconds: float) -> str:
 def counted(number: int, thing: str) -> str:
     """``1 run``, ``3 runs``."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def gain_over(metric: str, other: str) -> str:
+    """What a gain over ``other`` is: points of a share, the part of an error that is saved, else more of the metric."""
+    kind = metric_of(metric)
+    if kind.is_share:
+        return f"gain over {other} (points)"
+    return f"error saved against {other}" if kind.is_error else f"gain in {title_of(metric)} over {other}"
 
 
 def listed(names: Sequence[str], at_most: int = 4) -> str:

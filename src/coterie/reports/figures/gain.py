@@ -15,17 +15,19 @@ BAR_INCHES = 0.035
 
 
 @paper_style()
-def draw_gain(gains: pd.DataFrame, width: float, *, points: bool = True, by_value: bool = True) -> Figure:
+def draw_gain(gains: pd.DataFrame, ylabel: str, width: float, *, points: bool = True, by_value: bool = True) -> Figure:
     """The gain of each client over training alone, one panel a system.
 
     Parameters
     ----------
     gains : DataFrame
         As `coterie.reports.series.gains` makes it, without LOCAL itself; clients without a gain are left out.
+    ylabel : str
+        What the gains are.
     width : float
         In inches.
     points : bool
-        Gains are percentage points; otherwise errors saved.
+        Whether gains are percentage points, of which one decimal is enough.
     by_value : bool
         Order clients by gain, largest first; otherwise as they come.
     """
@@ -38,7 +40,7 @@ def draw_gain(gains: pd.DataFrame, width: float, *, points: bool = True, by_valu
         own = own.sort_values("gain", ascending=False, kind="stable") if by_value else own
         _panel(axes, own, width / columns - 0.45, str(label), "+.1f" if points else "+.2g")
         if place % columns == 0:
-            axes.set_ylabel("gain over LOCAL (points)" if points else "error saved against LOCAL")
+            axes.set_ylabel(ylabel)
     return figure
 
 

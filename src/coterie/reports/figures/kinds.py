@@ -25,6 +25,7 @@ from coterie.reports.figures.scatter import draw_scatter
 from coterie.reports.figures.style import Look
 from coterie.reports.opened import OpenedRun
 from coterie.reports.series import curves, gains
+from coterie.reports.words import gain_over
 
 METRICS = {
     "mae": "mean absolute error",
@@ -75,7 +76,8 @@ def _gain(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     by_value = choice.order in (None, "value")
     rows, _ = _gains(runs, choice)
     rows = rows if by_value else _in_order(rows, "gain", runs, choice.order)
-    return draw_gain(rows, choice.width, points=runs[0].in_points, by_value=by_value)
+    ylabel = gain_over(runs[0].metric, "LOCAL")
+    return draw_gain(rows, ylabel, choice.width, points=runs[0].in_points, by_value=by_value)
 
 
 def _accuracy(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
@@ -103,8 +105,8 @@ def _scatter(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
         choice = replace(choice, seed=first)
     rows, looks = _gains(runs, choice)
     points = pd.DataFrame({"label": rows["label"], "x": rows["client"].map(facts), "y": rows["gain"]})
-    ylabel = "gain over LOCAL (points)" if run.in_points else "error saved against LOCAL"
-    return draw_scatter(points, looks, FACTS.get(choice.against, choice.against), ylabel, choice.width)
+    xlabel, ylabel = FACTS.get(choice.against, choice.against), gain_over(run.metric, "LOCAL")
+    return draw_scatter(points, looks, xlabel, ylabel, choice.width)
 
 
 def _data(runs: Sequence[OpenedRun], choice: Choice) -> Figure:

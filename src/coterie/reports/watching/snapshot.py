@@ -18,7 +18,7 @@ from coterie.evaluation.tables import RUN
 from coterie.reports.opened import OpenedRun
 from coterie.reports.series import curves
 from coterie.reports.watching.folds import Folds
-from coterie.reports.words import counted, duration
+from coterie.reports.words import counted, duration, gain_over
 from coterie.runs import Record
 from coterie.runs.guard import unguarded
 
@@ -49,7 +49,7 @@ class Standing:
         Mean test result over clients at that round.
     gain : float, optional
         Mean over clients of what they gain over LOCAL, with the same seed, at that round: percentage points of
-        accuracy, or the error saved.
+        a share such as accuracy, the error saved, or what is gained in the metric, such as R².
     seconds_per_round, seconds_left : float, optional
         The pace of the last rounds, and what it means for those that are left.
     reason : str
@@ -261,6 +261,7 @@ class Snapshot:
             "title": title_of(self.metric),
             "larger_is_better": self.larger_is_better,
             "in_points": metric_of(self.metric).is_share,
+            "gain_title": gain_over(self.metric, "training alone"),
             "rounds": self.rounds,
             "guard": self.guard,
             "seconds_since_write": self.age,

@@ -139,8 +139,7 @@ function tables() {
       [one.clients.join(", "), "name text"], [one.label, "name"], [String(one.seed)], [String(one.round)],
       [String(one.times)], [one.reason, "name text"],
     ]));
-  byId("meaning").textContent = "Mean over clients and seeds at the last evaluated round; gain over training alone"
-    + (state.in_points ? ", in percentage points." : ", error saved.");
+  byId("meaning").textContent = `Mean over clients and seeds at the last evaluated round; ${state.gain_title}.`;
 }
 
 function show() {
