@@ -254,6 +254,22 @@ def test_bubbles_are_as_large_as_the_numbers_of_examples(run: OpenedRun) -> None
     np.testing.assert_allclose(bubbles.get_sizes() / bubbles.get_sizes().max(), counts[client, number] / counts.max())
 
 
+def test_sizes_alone_are_in_the_order_that_is_asked_for(run: OpenedRun) -> None:
+    assert run.portrait is not None
+    n = [3, 9, 1, 7, 9]
+    sizes = replace(run, portrait={**run.portrait, "class_counts": None, "n": {"train": n}})
+
+    def shown(order: str | None) -> list[int]:
+        (axes,) = draw("data", [sizes], Choice(order=order)).axes
+        clients = [int(tick.get_text()) for tick in axes.get_xticklabels()]
+        assert axes.patches[0].get_data().values.tolist() == [n[client] for client in clients]
+        return clients
+
+    assert shown(None) == shown("value") == [1, 4, 3, 0, 2]
+    assert shown("client") == [0, 1, 2, 3, 4]
+    assert shown("group") == [0, 2, 4, 1, 3]
+
+
 def test_classes_have_their_names(run: OpenedRun) -> None:
     assert run.portrait is not None
     labels = [f"{name}!" for name, _ in zip("abcdefghijklmnop", run.portrait["class_counts"][0], strict=False)]

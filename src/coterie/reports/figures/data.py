@@ -69,12 +69,11 @@ def _bubbles(axes: Axes, counts: NDArray[np.int64], inches: float) -> None:
 
 @paper_style()
 def draw_sizes(n: NDArray[np.int64], names: Sequence[str], width: float) -> Figure:
-    """Training examples of each client, ``(K,)``, largest first."""
-    order = np.argsort(-n, kind="stable")
+    """Training examples of each client, ``(K,)``, as they come."""
     figure = new_figure(width, 0.6 * width if width < 4 else 2.2)
     axes = figure.subplots()
     axes.grid(axis="y")
-    axes.stairs(n[order], np.arange(len(n) + 1) - 0.5, fill=True, color=COLOURS[0])
-    name_ticks(axes.xaxis, [names[place] for place in order], width - 0.6)
+    axes.stairs(n, np.arange(len(n) + 1) - 0.5, fill=True, color=COLOURS[0])
+    name_ticks(axes.xaxis, names, width - 0.6)
     axes.set(xlabel="client", ylabel="training examples", xlim=(-0.7, len(n) - 0.3))
     return figure

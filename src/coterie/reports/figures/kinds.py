@@ -115,7 +115,8 @@ def _data(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
         raise without(runs, "no federation.json, which says whose data they are")
     names, counts = list(map(str, run.portrait["names"])), run.portrait.get("class_counts")
     n = np.asarray(run.portrait["n"]["train"])
-    order = places(names, dict(zip(names, n, strict=True)), run, choice.order)
+    wanted = choice.order or ("value" if counts is None else "client")
+    order = places(names, dict(zip(names, n, strict=True)), run, wanted)
     ordered = [names[place] for place in order]
     if counts is None:
         return draw_sizes(n[order], ordered, choice.width)
