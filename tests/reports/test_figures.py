@@ -25,6 +25,7 @@ from coterie.reports.figures.heatmap import draw_heatmaps
 from coterie.reports.figures.kinds import KINDS, draw
 from coterie.reports.figures.ranks import draw_ranks
 from coterie.reports.figures.style import ALONE, COLOURS, HARMED, looks, short_names
+from coterie.reports.figures.weights import draw_weights
 from coterie.reports.series import curves, gains
 from written_runs import write_run
 
@@ -242,6 +243,30 @@ def test_weights_of_a_client_by_round(run: OpenedRun) -> None:
     assert sorted(line.get_ydata()[-1] for line in axes.lines) == pytest.approx(sorted(row))
     (own,) = [line for line in axes.lines if to_hex(line.get_color()) == "#000000" and line.get_linewidth() > 1.2]
     assert own.get_ydata()[-1] == pytest.approx(row[3])
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["client-00", "client-10"], ["0", "10"]),
+        (["client-1", "client-01"], ["client-1", "client-01"]),
+        (["a ward of its own", "ward"], ["a ward of its…", "ward"]),
+        (["ward of the north", "ward of the northern coast", "east"], ["ward o…e north", "ward o…n coast", "east"]),
+        (["ward of the 1st north", "ward of the 2nd north"], ["ward of the 1…", "ward of the 2…"]),
+        (["ward of the north, 1st of all", "ward of the north, 2nd of all"],) * 2,
+    ],
+)
+def test_names_stay_apart_when_they_are_cut(names: list[str], short: list[str]) -> None:
+    assert short_names(names) == short
+    assert len(set(short)) == len(set(names))
+
+
+def test_weights_of_clients_whose_names_begin_alike_have_an_entry_each() -> None:
+    names = [f"hospital of the {place}" for place in ("north", "east", "south", "west", "isles")]
+    frame = pd.DataFrame(np.full((5, 5), 0.2), index=names, columns=names)
+    figure = draw_weights({1: frame, 2: frame}, names[:1], 3.3)
+    entries = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(set(entries)) == len(entries) == len(figure.axes[0].lines) == 5
 
 
 def test_bubbles_are_as_large_as_the_numbers_of_examples(run: OpenedRun) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,11 +136,26 @@ def legend_above(figure: Figure, handles: Mapping[str, Any]) -> None:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names for ticks: of ``client-00, client-01`` the numbers alone; others cut to 14 letters."""
+    """Names for ticks: of ``client-00, client-01`` the numbers alone; others cut to 14 letters.
+
+    They lose their end, their middle where two would be equal, and nothing where they would be so even then.
+    """
     found = [re.fullmatch(r"client-(\d+)", name) for name in names]
-    if all(found):
-        return [str(int(match[1])) for match in found if match]
-    return [name if len(name) <= 14 else name[:13] + "…" for name in names]
+    numbers = [str(int(match[1])) for match in found if match]
+    if all(found) and len(set(numbers)) == len(set(names)):
+        return numbers
+    short = {name: _cut(name, 13) for name in names}
+    for start in (6, None):
+        times = Counter(short.values())
+        short = {name: cut if times[cut] == 1 else _cut(name, start) for name, cut in short.items()}
+    return [short[name] for name in names]
+
+
+def _cut(name: str, start: int | None) -> str:
+    """A name of at most 14 letters, with an ellipsis after so many of its first ones; whole for None."""
+    if start is None or len(name) <= 14:
+        return name
+    return f"{name[:start]}…{name[len(name) - 13 + start :]}"
 
 
 def name_ticks(axis: Axis, names: Sequence[str], inches: float, places: Sequence[float] | None = None) -> None:
