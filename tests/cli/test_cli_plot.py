@@ -54,6 +54,10 @@ def test_an_svg_holds_its_labels_as_text(run: Path, tmp_path: Path) -> None:
     assert float(re.sub("pt", "", tree.attrib["width"])) == pytest.approx(6.9 * 72)
 
 
+def test_a_run_that_is_given_twice_is_said_once(run: Path, tmp_path: Path) -> None:
+    assert error_of(coterie("plot", run, run, "-o", tmp_path / "figures")).count("given twice") == 1
+
+
 def test_a_figure_is_drawn_again_but_nothing_else_is_replaced(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.pdf"
     path.write_bytes(b"%PDF-1.4 my thesis")
