@@ -174,7 +174,7 @@ def test_answers_replace_neither_the_data_nor_results_of_the_run(tabular: Path, 
     assert said == f"{data} is the table that is read, and would be lost; choose another --output."
     link = tmp_path / "link.csv"
     link.symlink_to(data)
-    assert "is the data themselves" in error_of("predict", tabular, data, "--client", "north", "-o", link)
+    assert "is the table that is read" in error_of("predict", tabular, data, "--client", "north", "-o", link)
     assert data.read_bytes() == before
     for name in ("history.csv", "models/ditto/answers.csv"):
         said = error_of("predict", tabular, data, "--client", "north", "-o", tabular / name)
