@@ -55,8 +55,7 @@ def read_parts(values: Sequence[str], where: Origin) -> NDArray[Any]:
     Raises:
         CoterieError: another word; ``where`` says where a row is.
     """
-    known = {word: side for side, words in WORDS.items() for word in words}
-    parts = np.array([known.get(value.lower(), "") for value in values], dtype=object)
+    parts = np.array([SIDE_OF.get(value.lower(), "") for value in values], dtype=object)
     if len(wrong := np.flatnonzero(parts == "")):
         raise CoterieError(
             f"{where(int(wrong[0]))}: {values[wrong[0]]!r} is no split: write train, validation or test."
@@ -75,11 +74,12 @@ def folders_of_parts(root: Path) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for path in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []:
-        for side in (side for side, words in WORDS.items() if path.name.lower() in words):
-            if side in found:
-                raise CoterieError(
-                    f"{root} has the folders {found[side].name} and {path.name}, both for {side}: merge them."
-                )
+        side = SIDE_OF.get(path.name.lower())
+        if side in found:
+            raise CoterieError(
+                f"{root} has the folders {found[side].name} and {path.name}, both for {side}: merge them."
+            )
+        if side is not None:
             found[side] = path
     return {side: found[side] for side in WORDS if side in found}
 
@@ -89,3 +89,4 @@ WORDS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
+SIDE_OF = {word: side for side, words in WORDS.items() for word in words}
