@@ -75,3 +75,15 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     all_fail = coterie("tune", path, "-a", "local", "--space", "training.lr=1e25", "--rounds", "1", "--quiet")
     assert all_fail.exit_code == 2
     assert "every trial failed of local: seed 0: " in all_fail.stderr
+
+
+def test_what_programs_read_is_strict_json(tmp_path: Path) -> None:
+    """An infinity is spelled as in YAML, where a setting is read again."""
+    result = coterie("tune", tiny(tmp_path), "-a", "fedora", "--space", "alpha=0.5,.inf", "--rounds", "1", "--json")
+    assert result.exit_code == 0, result.output
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    found = json.loads(result.stdout, parse_constant=refuse)
+    assert [trial["alpha"] for trial in found["trials"]] == [0.5, ".inf"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,6 +92,21 @@ def test_nothing_is_computed(tmp_path: Path) -> None:
     assert set(federation.train.inputs[:, 0].tolist()) == set(table.age)
     with pytest.raises(CoterieError, match="column 'ward' are not collected under preprocessing: none: list them"):
         built(tmp_path, table, preprocessing="none")
+
+
+def test_numbers_far_larger_than_their_differences_are_told(tmp_path: Path) -> None:
+    """Single precision keeps 24 bits of 1,700,000,000 seconds: steps of 128."""
+    table = patients()
+    table["at"] = 1_700_000_000 + np.arange(len(table))
+    options: dict[str, Any] = {"categorical": {"ward": ["a", "b", "c"]}}
+    with pytest.warns(CoterieWarning, match="values of the column 'at' are so large beside their differences"):
+        federation = built(tmp_path, table, preprocessing="none", **options)
+    assert len(federation.train.inputs[:, -1].unique()) <= 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        built(tmp_path, patients(), preprocessing="none", **options)
+        exact = built(tmp_path, table, preprocessing="federated", **options)
+    assert len(exact.train.inputs[:, -1].unique()) == len(exact.train.inputs)
 
 
 def test_what_the_summaries_cost(tmp_path: Path) -> None:

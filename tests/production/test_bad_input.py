@@ -178,7 +178,7 @@ def test_answers_replace_neither_the_data_nor_results_of_the_run(tabular: Path, 
     assert data.read_bytes() == before
     for name in ("history.csv", "models/ditto/answers.csv"):
         said = error_of("predict", tabular, data, "--client", "north", "-o", tabular / name)
-        assert said == f"{tabular / name} belongs to the results of the run {tabular}; choose another --output."
+        assert said == f"{tabular / name} belongs to the results in {tabular}; choose another --output."
         assert not (tabular / name).exists()
     assert command("predict", tabular, data, "--client", "north", "-o", data, "--json").exit_code == 0
     for place in (tmp_path / "answers.csv", tabular / "answers.csv"):

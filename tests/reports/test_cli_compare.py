@@ -115,7 +115,7 @@ def test_a_format_can_be_stated(run: Path, tmp_path: Path) -> None:
         (["--by", "training.lrr"], "did you mean training.lr?"),
         (["--json", "--format", "csv"], "--json and --format csv contradict each other"),
         (["--output", "x.doc"], "its suffix names no format"),
-        (["--output", "absent/x.csv"], "--output absent/x.csv: cannot be written (No such file or directory)."),
+        (["--output", "absent/x.csv"], "--output absent/x.csv: there is no folder absent."),
         (["nowhere"], "There is no run directory nowhere"),
     ],
 )
@@ -136,7 +136,7 @@ def test_results_of_a_run_are_not_written_over(run: Path, tmp_path: Path) -> Non
     before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
     done = compare(run, "-o", file)
     assert done.exit_code == 2
-    assert done.stderr.strip().endswith(f"{file} belongs to the results of the run {run}; choose another --output.")
+    assert done.stderr.strip().endswith(f"{file} belongs to the results in {run}; choose another --output.")
     assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before
     for _ in range(2):
         assert text(run, "-o", tmp_path / "all.csv")

@@ -231,7 +231,7 @@ def test_the_page_replaces_no_results(copy: Path, tmp_path: Path) -> None:
         before = file.read_bytes() if file.exists() else None
         done = report("-o", file)
         assert done.exit_code == 2, (name, done.output)
-        said = f"{file} belongs to the results of the run {copy}; choose another --output."
+        said = f"{file} belongs to the results in {copy}; choose another --output."
         assert done.stderr.strip() == f"error: {said}"
         assert (file.read_bytes() if file.exists() else None) == before
     assert report().exit_code == 0

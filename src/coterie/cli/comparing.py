@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from coterie.cli.arguments import AsJson, Debug
-from coterie.cli.printing import friendly, print_json, standard_output
+from coterie.cli.printing import friendly, json_text, print_json, standard_output
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
@@ -127,13 +127,11 @@ def _print(console: Console, found: Comparison, pairs: bool) -> None:
 
 def _text(found: Comparison, form: str, pairs: bool) -> str:
     """The comparison as the text of a file."""
-    import json
-
     from coterie.reports.sheets import comma_separated, sheets
     from coterie.runs.formats import latex, markdown
 
     if form == "json":
-        return json.dumps(found.as_dict(pairs=pairs), indent=2, ensure_ascii=False) + "\n"
+        return json_text(found.as_dict(pairs=pairs))
     if form == "csv":
         return comma_separated(found)
     if form == "table":
@@ -148,7 +146,8 @@ def _text(found: Comparison, form: str, pairs: bool) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CoterieError(f"--output {path}: cannot be written ({error.strerror or error}).") from error
+    from coterie.runs.atomic import write_text
+
+    if not path.parent.is_dir():
+        raise CoterieError(f"--output {path}: there is no folder {path.parent}.")
+    write_text(path, text)

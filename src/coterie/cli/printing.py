@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -105,5 +106,20 @@ def cell(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """A value for programs, on standard output."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=lambda item: item.item())
-    sys.stdout.write("\n")
+    sys.stdout.write(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as strict JSON, which knows no NaN and no infinity: these are null."""
+    text = json.dumps(
+        _known(value), indent=2, ensure_ascii=False, allow_nan=False, default=lambda number: _known(number.item())
+    )
+    return text + "\n"
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _known(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -67,6 +67,7 @@ def tune(
         from coterie import tuning
         from coterie.tuning.preset import write_tuned
         from coterie.tuning.space import read_space
+        from coterie.tuning.trial import written
 
         if resume is not None:
             found = tuning.resume_tuning(resume, data_dir=data_dir, console=shown)
@@ -80,7 +81,12 @@ def tune(
             write_tuned(found, write_preset)
         if as_json:
             print_json(
-                {"directory": str(found.directory), "metric": found.metric, "best": found.best, "trials": found.rows}
+                {
+                    "directory": str(found.directory),
+                    "metric": found.metric,
+                    "best": {method: written(values) for method, values in found.best.items()},
+                    "trials": [written(row) for row in found.rows],
+                }
             )
         else:
             console.print()

@@ -32,6 +32,9 @@ from coterie.federation.preparing import (
 )
 from coterie.federation.schema import Feature, Schema
 
+COARSE = 2.0**-13
+"""Numbers that differ by less than this part of their size have at most about 1,000 values in single precision."""
+
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -100,6 +103,8 @@ class Columns:
             each = {name: of_client.as_dict() for name, of_client in zip(names, own, strict=True)}
             inputs = self._encoded_each(schema, own, division)
             return Prepared(inputs, {"schemas": each}, preparation, schema.target_normal)
+        if self.preprocessing == "none":
+            self._warn_of_coarse()
         inputs = torch.from_numpy(encode_cells(self.cells, schema.features or []))
         return Prepared(inputs, {"schema": schema.as_dict()}, preparation, schema.target_normal)
 
@@ -260,6 +265,24 @@ class Columns:
                         f"{part} data of client {name!r}, but in no training data: list all classes under labels to "
                         "keep it."
                     )
+
+    def _warn_of_coarse(self) -> None:
+        """One warning for numbers that are far larger than their differences, of which models see little."""
+        found = []
+        for name, cells in self.cells.items():
+            if self.kinds[name] == "number" and not cells.missing.all():
+                values = cells.values[~cells.missing]
+                width, size = np.ptp(values), np.abs(values).max()
+                if 0 < width < COARSE * size:
+                    found.append(name)
+        if found:
+            warnings.warn(
+                f"Inputs are single-precision numbers, and the values of the column{'s' if len(found) > 1 else ''} "
+                f"{', '.join(repr(name) for name in found)} are so large beside their differences that most of these "
+                "are lost: subtract what they have in common, or leave out preprocessing: none.",
+                CoterieWarning,
+                stacklevel=2,
+            )
 
     def _warn_of_unseen(self, schema: Schema, division: Division, names: Sequence[str]) -> None:
         """One warning for all categories that no client has in training."""

@@ -28,6 +28,12 @@ FILES = (
     "undefined.csv",
     "summary.json",
     "report.html",
+    # of a search
+    "tune.yaml",
+    "trials.json",
+    "trials.csv",
+    "trials.parquet",
+    "best.yaml",
 )
 FOLDERS = (
     "models", "schemas", "relations", "servers", "newcomers", "checkpoints", "tracking", "figures", "losses", "guard",
@@ -292,14 +298,14 @@ def make_folder(path: Path) -> Path:
 
 
 def refuse_results(output: Path) -> None:
-    """Raise CoterieError where a command's ``output`` would be a file of a run that nothing but the run can make.
+    """Raise CoterieError where ``output`` would be a file of a run, or a search, that nothing but it can make.
 
     What else lies in a run directory, such as answers and comparisons, may be written and written again.
     """
     place = output.resolve()
     for folder in place.parents:
         if _is_run(folder) and _is_result(place.relative_to(folder).parts):
-            raise CoterieError(f"{output} belongs to the results of the run {folder}; choose another --output.")
+            raise CoterieError(f"{output} belongs to the results in {folder}; choose another --output.")
 
 
 def _is_result(parts: Sequence[str]) -> bool:

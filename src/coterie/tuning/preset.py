@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from coterie.errors import CoterieError
+from coterie.runs.atomic import write_text
+from coterie.runs.directory import make_folder
 from coterie.tuning.result import Tuned
 from coterie.yamltext import write_yaml
 
@@ -27,8 +29,5 @@ def write_tuned(tuned: Tuned, path: Path) -> None:
             for method, values in tuned.best.items()
         ),
     ]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n\n" + write_yaml(tuned.config.as_dict()), encoding="utf-8")
-    except OSError as error:
-        raise CoterieError(f"--write-preset {path}: cannot be written ({error.strerror or error}).") from error
+    make_folder(path.parent)
+    write_text(path, "\n".join(lines) + "\n\n" + write_yaml(tuned.config.as_dict()))

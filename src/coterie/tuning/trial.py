@@ -59,7 +59,7 @@ class Trial:
         """Plain data for a file, which JSON can hold."""
         return {
             "method": self.method,
-            "values": {key: _written(value) for key, value in self.values.items()},
+            "values": written(self.values),
             "scores": {str(seed): score for seed, score in self.scores.items()},
             "rounds": {str(seed): round for seed, round in self.rounds.items()},
             "seconds": self.seconds,
@@ -86,8 +86,12 @@ class Trial:
         )
 
 
+def written(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting, with infinities as text, which JSON can hold."""
+    return {key: _written(value) for key, value in values.items()}
+
+
 def _written(value: Any) -> Any:
-    """A value of a setting; an infinity as text."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
