@@ -7,7 +7,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 import yaml
 from click.testing import Result
 from cryptography import x509
@@ -25,6 +28,7 @@ from coterie.deploy.sitefile import SiteFile
 from coterie.deploy.writing import Plan, write_federation
 from coterie.errors import CoterieError
 from coterie.federation import build_federation
+from coterie.federation.frames import encode
 
 EXPERIMENT = """\
 name: trial
@@ -305,3 +309,79 @@ def test_sites_that_prepare_tables_together_are_told_what_their_columns_are(tmp_
     words = ["--sites", "a,b", "--schema", tmp_path / "schema.yaml"]
     refused = coterie("init", tmp_path / "other", "--config", tmp_path / "trial.yaml", *words)
     assert error_of(refused).startswith("--schema fixes beforehand what federation.preprocessing: federated computes")
+
+
+def patients() -> pd.DataFrame:
+    """40 rows of two hospitals."""
+    random = np.random.default_rng(0)
+    age = random.normal(50, 10, 40).round(1)
+    return pd.DataFrame(
+        {
+            "hospital": ["north", "south"] * 20,
+            "age": age,
+            "ward": random.permutation(["a", "b"] * 20),
+            "dose": (age / 10).round(2),
+            "sick": np.where(age > np.median(age), "yes", "no"),
+        }
+    )
+
+
+@pytest.mark.filterwarnings("ignore:schema.yaml, which every site is given")
+@pytest.mark.parametrize(("preprocessing", "own"), [("federated", False), ("client", True), ("none", False)])
+@pytest.mark.parametrize("target", ["sick", "dose"])
+def test_a_studied_table_is_the_schema_of_the_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preprocessing: str, own: bool, target: str
+) -> None:
+    """A site with a table of the same columns fits, and its inputs are those of the simulation."""
+    monkeypatch.chdir(tmp_path)
+    table = patients()[["hospital", "age", "ward", "dose", "sick"]]
+    table.to_csv("all.csv", index=False)
+    section = {
+        "source": "table", "path": "all.csv", "client": "hospital", "target": target, "features": ["age", "ward"],
+        "preprocessing": preprocessing,
+        "categorical": {"ward": sorted(table.ward.unique())},
+    }  # fmt: skip
+    tree = {"federation": section, "model": "logistic", "algorithms": ["local"], "rounds": 1}
+    Path("mine.yaml").write_text(yaml.safe_dump(tree))
+    result = coterie("init", "federation", "--config", "mine.yaml", "--sites", "other")
+    assert result.exit_code == 0, result.output
+    site = Path("federation/sites/other")
+    table.loc[table.hospital == "north", ["age", "ward", target]].to_csv(site / "patients.csv", index=False)
+    result = coterie("check", site / "site.yaml")
+    assert result.exit_code == 0, result.output
+
+    schema = read_schema(site / "schema.yaml")
+    whole = build_federation(section, seed=0)
+    if own:
+        assert {(feature.mean, feature.std) for feature in schema.features or []} == {(0.0, 1.0)}
+        assert "standardise: own" in (site / "site.yaml").read_text()
+    else:
+        rows = whole.train.rows(torch.arange(int(whole.train.n[0]))).numpy()
+        expected = whole.train.client(0)[0].numpy()
+        assert (encode(table.iloc[rows], schema.features or []) == expected).all()
+
+
+@pytest.mark.filterwarnings("default:schema.yaml, which every site is given")
+def test_means_that_every_site_is_given_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    patients()[["hospital", "age", "sick"]].to_csv("all.csv", index=False)
+    section = {"source": "table", "path": "all.csv", "client": "hospital", "target": "sick"}
+    Path("mine.yaml").write_text(yaml.safe_dump({"federation": section, "algorithms": ["local"], "rounds": 1}))
+    said = coterie("init", "federation", "--config", "mine.yaml").stderr
+    assert "holds means and standard deviations of the experiment's own data" in said
+    result = coterie("init", "again", "--config", "mine.yaml", "-s", "federation.preprocessing=none")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("privacy", {"noise": 1.0, "clip": 1.0}, "privacy is each site's own affair: remove it"),
+        ("newcomers", {"clients": 1}, "newcomers.clients holds out clients, which is for simulations: remove it"),
+    ],
+)
+def test_what_is_for_simulations_is_refused_at_once(tmp_path: Path, key: str, value: object, sentence: str) -> None:
+    (tmp_path / "trial.yaml").write_text(yaml.safe_dump({**yaml.safe_load(EXPERIMENT), key: value}))
+    result = coterie("init", tmp_path / "federation", "--config", tmp_path / "trial.yaml")
+    assert error_of(result).startswith(sentence)
+    assert not (tmp_path / "federation").exists()

@@ -128,6 +128,20 @@ def test_own_statistics_are_those_of_the_training_rows(tmp_path: Path) -> None:
     assert abs(float(federation.test.client(0)[0][:, 0].mean())) > 1e-3
 
 
+def test_a_column_without_training_values_is_0_under_own_statistics(tmp_path: Path) -> None:
+    """As it stands, a later number would reach a model that never saw any."""
+    numbers = [
+        feature.model_copy(update={"mean": 0.0, "std": 1.0, "missing": True}) if feature.kind == "number" else feature
+        for feature in PATIENTS.features or []
+    ]
+    schema = PATIENTS.model_copy(update={"features": numbers})
+    table = patients().assign(age=np.nan)
+    patients(20, seed=9).to_csv(tmp_path / "later.csv", index=False)
+    site = patients_site(tmp_path, table, standardise="own", test="later.csv")
+    federation = site_federation(site, seed=0, schema=schema)
+    assert federation.test.client(0)[0][:, 0].unique().tolist() == [0]
+
+
 def test_without_a_schema_a_table_is_what_it_seems_to_be(tmp_path: Path) -> None:
     table = patients()[["age", "sex", "state"]]
     federation = site_federation(patients_site(tmp_path, table, target="state"), seed=0, schema=None)

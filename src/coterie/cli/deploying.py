@@ -84,6 +84,14 @@ def init(
         if wanted is None and prepared_together(settled.as_dict()) is None:
             hint = "; give one: --schema FILE" if settled.federation.source == AT_SITES else ""
             warnings.warn(f"No schema is written, so sites check less: {reason}{hint}", CoterieWarning, stacklevel=1)
+        if schema is None and wanted is not None and wanted.computed:
+            warnings.warn(
+                "schema.yaml, which every site is given, holds means and standard deviations of the experiment's own "
+                "data: give another one by --schema FILE, or let sites prepare their tables together "
+                "(federation: {source: sites, preprocessing: federated, ...}), where they must not leave.",
+                CoterieWarning,
+                stacklevel=1,
+            )
         plan = Plan(settled, names, address, port, wanted, federation, data_dir)
         write_federation(folder, plan, overwrite=overwrite)
         console.print(

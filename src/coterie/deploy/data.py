@@ -20,7 +20,7 @@ from coterie.federation import ClientData, Federation
 from coterie.federation.arrays import Arrays
 from coterie.federation.data import Normal
 from coterie.federation.folds import Fold, refolded
-from coterie.federation.frames import encode, encode_target, infer_schema, numbers
+from coterie.federation.frames import LARGEST, encode, encode_target, infer_schema, numbers
 from coterie.federation.partition.rule import Sizes
 from coterie.federation.partition.shares import split_counts, stratified
 from coterie.federation.schema import Schema
@@ -191,8 +191,9 @@ def _standardised(schema: Schema, table: pd.DataFrame) -> Schema:
     for feature in schema.features or []:
         cells = numbers(table[feature.name])
         known = cells.values[~cells.missing & ~cells.wrong]
-        if feature.kind == "number" and len(known):
-            feature = feature.model_copy(update={"mean": float(known.mean()), "std": float(known.std()) or 1.0})
+        if feature.kind == "number":
+            own = {"mean": float(known.mean()), "std": float(known.std()) or 1.0} if len(known) else {"std": LARGEST}
+            feature = feature.model_copy(update=own)  # without any it is 0 throughout, as in a simulation
         features.append(feature)
     return schema.model_copy(update={"features": features})
 

@@ -16,6 +16,7 @@ from coterie.deploy.own_table import prepared_together
 from coterie.deploy.preparing import prepare
 from coterie.deploy.regreeted import Regreeted
 from coterie.deploy.roster import Roster
+from coterie.deploy.suited import check_suited
 from coterie.engines import Engine
 from coterie.engines.remote import Post, RemoteEngine, Terms
 from coterie.engines.wire import Packet, packed
@@ -60,12 +61,7 @@ class Deployed(Experiment):
     def __init__(self, config: Config, posting: Posting, *, bind: bool = True) -> None:
         if config.sites is None:
             raise CoterieError("the experiment has no section sites: coterie deploy init writes one")
-        if config.newcomers is not None and config.newcomers.clients is not None:
-            raise CoterieError("newcomers.clients holds out clients, which is for simulations: remove it")
-        if config.privacy is not None:
-            raise CoterieError(
-                "privacy is each site's own affair: remove it, and let the sites set policy in site.yaml"
-            )
+        check_suited(config)
         self.sites: SitesConfig = config.sites
         # as it was written, since how a site executes is its own affair; where the server tracks is the server's
         self.written = config

@@ -15,6 +15,7 @@ from coterie.deploy import templates
 from coterie.deploy.certificates import LOOPBACK, Pair, server_identity, site_identity, write_private
 from coterie.deploy.own_table import prepared_together, write_columns
 from coterie.deploy.schema import write_schema
+from coterie.deploy.suited import check_suited
 from coterie.errors import CoterieError
 from coterie.federation import Federation
 from coterie.federation.schema import Schema
@@ -60,7 +61,8 @@ class Plan:
         return self.port if self.address in LOOPBACK else self.port + 1
 
     def check(self) -> None:
-        """Refuse names that are no folder names, doubles, a quorum that cannot be met, no addresses and no ports."""
+        """Refuse what is for simulations, wrong names, a quorum that cannot be met, no addresses and no ports."""
+        check_suited(self.config)
         for name in self.sites:
             if not NAME.fullmatch(name):
                 raise CoterieError(f"--sites: {name!r} would name a folder: use letters, digits, '.', '_' and '-'.")
@@ -162,7 +164,8 @@ def _write_site(folder: Path, plan: Plan, name: str, position: int, authority: P
     if data is None:
         target = next(iter(() if plan.schema is None else plan.schema.targets), "sick")
         kinds = "site-data.yaml" if columns is None else "site-table.yaml"  # tables follow columns.yaml in their target
-        about, section = "Adapt it.", _fill(_text(kinds), {"target": target}).strip()
+        own = ", standardise: own" if _each_by_itself(plan) else ""
+        about, section = "Adapt it.", _fill(_text(kinds), {"target": target, "own": own}).strip()
     else:
         about, section = "This is a client of the experiment's own source.", write_yaml({"data": data}).strip()
     _write(folder / "site.yaml", "site.yaml", plan, client=name, about_data=about, data=section)
@@ -178,6 +181,11 @@ def _experiment(plan: Plan) -> dict[str, Any]:
     stated = {**(tree.get("sites") or {}), "names": list(plan.sites)}
     sites = SitesConfig.model_validate(stated)
     return {**tree, "sites": {**sites.model_dump(exclude_none=True), "quorum": sites.needed}}
+
+
+def _each_by_itself(plan: Plan) -> bool:
+    """Whether the clients of the experiment's own federation standardise their tables by their own rows."""
+    return plan.federation is not None and "schemas" in plan.federation.source
 
 
 def _source_of(plan: Plan, name: str) -> dict[str, Any] | None:

@@ -153,7 +153,14 @@ class Schema(BaseModel):
 
     @classmethod
     def of(cls, federation: Federation) -> Schema:
-        """What is known from a federation: task, number of classes, shape and normalisation of its inputs."""
+        """What is known from a federation: of a table its columns, else task, classes, shape and normalisation.
+
+        Where each client standardises by itself, the columns are as they stand: the clients share no statistics.
+        """
+        if "schema" in federation.source:
+            return cls.model_validate(federation.source["schema"])
+        if each := federation.source.get("schemas"):
+            return cls.model_validate(next(iter(each.values()))).plain()
         normal, scaling = federation.train.normal, federation.train.target_normal
         return cls(
             task=federation.task,
@@ -164,6 +171,17 @@ class Schema(BaseModel):
             target_mean=None if scaling is None else scaling.mean.flatten().tolist(),
             target_std=None if scaling is None else scaling.std.flatten().tolist(),
         )
+
+    @property
+    def computed(self) -> bool:
+        """Whether it holds means and standard deviations of somebody's data."""
+        numbers = any((feature.mean, feature.std) != (0.0, 1.0) for feature in self.features or [])
+        return numbers or self.target_mean is not None
+
+    def plain(self) -> Schema:
+        """The same columns with numbers as they stand."""
+        features = [feature.model_copy(update={"mean": 0.0, "std": 1.0}) for feature in self.features or []]
+        return self.model_copy(update={"features": features})
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, defaults left out."""

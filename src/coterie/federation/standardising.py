@@ -156,7 +156,7 @@ class Columns:
         """The bytes of what clients send and receive."""
         if self.preprocessing == "client":
             sent = [without_statistics(self._undeclared(summary)) for summary in summaries]
-            schema = schema.model_copy(update={"features": [_plain(feature) for feature in schema.features or []]})
+            schema = schema.plain()
         else:
             sent = [as_sent(self._undeclared(summary)) for summary in summaries]
         sent = [content | as_sent(own) for content, own in zip(sent, targets, strict=True)]
@@ -311,7 +311,3 @@ class Columns:
 def summary_without_values(summary: Summary) -> Summary:
     """The numbers of a summary."""
     return {name: part for name, part in summary.items() if not isinstance(part, Values)}
-
-
-def _plain(feature: Feature) -> Feature:
-    return feature.model_copy(update={"mean": 0.0, "std": 1.0})
