@@ -18,6 +18,7 @@ from torch import Tensor
 from coterie.contract import make_algorithm
 from coterie.engines import Participation
 from coterie.errors import CoterieError
+from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
 from coterie.models import Models, stack_candidates
 from coterie.training import TrainingSettings
@@ -532,6 +533,20 @@ def test_federico_central_posterior_is_the_softmax_of_accumulated_losses(
         prior = prior / prior.sum(1, keepdim=True)
         close(w, prior, 1e-9, 1e-12)
     assert not torch.allclose(weights[0], weights[-1], atol=1e-3)
+
+
+def test_federico_sums_over_the_examples_that_judge() -> None:
+    """With evidence of validation that is n_i of validation, and of training where a client has none of the other."""
+    counts = [2, 5, 0]
+    validation = ClientData.from_clients(
+        [torch.ones(n, 1) for n in counts],
+        [torch.tensor([mean]).repeat(n, 1) for n, mean in zip(counts, B3, strict=True)],
+    )
+    sim = rico(
+        1, replace(THREE, validation=validation), "central", PHI3, evidence="validation", loss_scale="tempered", tau=4.0
+    )
+    [loss], [w] = rounds_of(sim, B3)
+    close(w, (-loss * torch.tensor([[0.5], [1.25], [0.5]], dtype=torch.float64)).softmax(1))
 
 
 def test_federico_central_m_step() -> None:

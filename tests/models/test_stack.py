@@ -12,6 +12,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from coterie.errors import CoterieError
 from coterie.models import Models, Stack, build_model, module_of
+from coterie.models.precision import forbid_short_products
 from coterie.models.stack import head_name
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -447,3 +448,11 @@ def test_cuda_forward(name: str) -> None:
             torch.testing.assert_close(other.tensors[buffer].cpu(), one.tensors[buffer], rtol=0, atol=accuracy)
     assert far.features(rows.to("cuda").tensors, inputs.cuda()).device.type == "cuda"
     assert module_of(far, rows.to("cuda"), 1).state_dict().keys() == rows.tensors.keys()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_float32_is_float32_on_a_gpu(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch rounds the inputs of convolutions on NVIDIA's GPUs to TF32 where nobody forbids it."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    forbid_short_products(torch.device(device))
+    assert torch.backends.cudnn.allow_tf32 == (device == "cpu")

@@ -227,7 +227,8 @@ class FedeRiCo(Algorithm):
         """-log p(D_i | phi_b) as the sum over examples, its mean, or the sum over tau, ``(k, c)``."""
         if self.loss_scale == "mean":
             return mean_loss
-        n = site.n.to(mean_loss).unsqueeze(1)
+        n = site.split(self.evidence).n
+        n = torch.where(n > 0, n, site.n).to(mean_loss).unsqueeze(1)  # without validation data the loss is of training
         return n * mean_loss / (self.tau if self.loss_scale == "tempered" else 1.0)
 
     def observe(self, site: Site, losses: Tensor, index: Tensor | None = None) -> Tensor:

@@ -46,6 +46,15 @@ def products_in(precision: Precision, dtype: torch.dtype, device: torch.device) 
     return LOW
 
 
+def forbid_short_products(device: torch.device) -> None:
+    """Let float32 be float32: convolutions of NVIDIA's GPUs would round their inputs to the 10 bits of TF32.
+
+    That is torch's default, and a setting of the process. Differences of gradients at close points need all 23 bits.
+    """
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False
+
+
 def autocast(low: torch.dtype | None, device: torch.device) -> AbstractContextManager[object]:
     """torch's own mixed precision for what runs as a module; nothing for None.
 

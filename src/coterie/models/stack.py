@@ -23,7 +23,7 @@ from coterie.errors import CoterieError, describe
 from coterie.models.culprit import at_work, drawing, first_of, named, not_stackable
 from coterie.models.dropout import replace_dropout
 from coterie.models.layers import Sinks, StackedLayers, stacked_layers
-from coterie.models.precision import Precision, autocast, lowered, products_in, raised
+from coterie.models.precision import Precision, autocast, forbid_short_products, lowered, products_in, raised
 from coterie.models.replica import Replica, channels_last, explained, set_mode
 from coterie.models.rows import Buffers, Layout, Models
 
@@ -57,6 +57,7 @@ class Stack:
         self.dtype = dtype
         self.device = torch.device(device)
         self.low = products_in(precision, dtype, self.device)
+        forbid_short_products(self.device)
         self.module = self._fresh(0).to(self.device)
         self._threads = threading.local()
         self._keys = replace_dropout(self.module)
