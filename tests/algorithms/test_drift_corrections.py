@@ -221,9 +221,10 @@ def test_scaffold_removes_the_drift() -> None:
     close(scaffold, optimum, atol=1e-8)
 
 
-def test_scaffold_refuses_momentum() -> None:
+@pytest.mark.parametrize("training", [MOMENTUM, replace(FULL_BATCH, clip=0.1), replace(FULL_BATCH, weight_decay=0.1)])
+def test_scaffold_refuses_what_makes_its_way_no_sum_of_gradients(training: TrainingSettings) -> None:
     with pytest.raises(CoterieError, match="scaffold needs plain SGD"):
-        played("scaffold", training=MOMENTUM)
+        played("scaffold", training=training)
 
 
 def test_scaffold_sends_no_statistics_with_its_variates() -> None:

@@ -10,7 +10,19 @@ import pytest
 import torch
 
 from coterie.contract import make_algorithm
-from toys import FULL_BATCH, LOCATION, alike, classified, located, models_like, personal, run, simulation, state
+from toys import (
+    FULL_BATCH,
+    LOCATION,
+    alike,
+    classified,
+    located,
+    models_like,
+    personal,
+    reordered,
+    run,
+    simulation,
+    state,
+)
 
 POINTS = [[4.0, 0.0], [0.0, 8.0], [-3.0, 1.0]]
 AROUND = [[1.0, 0.0], [0.5, 0.75**0.5], [-0.5, 0.75**0.5]]  # every |cosine| is 1/2
@@ -127,6 +139,17 @@ def test_random_similarity_depends_on_the_seed_only() -> None:
         assert sim.ledger.per_client().query("phase == 'describe'").empty
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
+
+
+def test_random_similarity_goes_by_names() -> None:
+    """Clients that are numbered otherwise have the same relations."""
+    order = [2, 0, 1]
+    tables = []
+    for federation in (located(POINTS, inputs=AROUND), reordered(located(POINTS, inputs=AROUND), order)):
+        sim = simulation(federation, make_algorithm("fedora", similarity="random"), LOCATION, rounds=1)
+        run(sim)
+        tables.append(sim.server.similarity)
+    assert torch.equal(tables[1], tables[0][order][:, order])
 
 
 @pytest.mark.parametrize("similarity", ["parameters", "gradients"])

@@ -30,6 +30,7 @@ from coterie.relations import (
     ClientGraph,
     cosines,
     gradient_similarity,
+    name_order,
     no_propagation,
     parameter_similarity,
     principal_subspace,
@@ -365,9 +366,9 @@ class Fedora(Algorithm):
 
 
 def _drawn(server: Server) -> Tensor:
-    """Similarities of those who were met, from the seed and whoever they are, ``(m, m)``."""
-    whole, met = random_similarity(server.K, torch.Generator().manual_seed(server.seed)), server.met.clients
-    return whole[met][:, met]
+    """Similarities of those who were met, from the seed and whoever they are, ``(m, m)``; drawn in the order of names."""
+    place = name_order(server.names).argsort()[server.met.clients]
+    return random_similarity(server.K, torch.Generator().manual_seed(server.seed))[place][:, place]
 
 
 def _compared(what: str, server: Server, up: Answers) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from coterie.contract import Algorithm, Claims, Limit, Predictor, Server, Site, Traffic, option, register, unchanged
 from coterie.errors import CoterieError
 from coterie.models import Models
-from coterie.relations import laplacian_step, largest_degree, random_similarity
+from coterie.relations import laplacian_step, largest_degree, name_order, random_similarity
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class FedU(CoupledModels):
         super().setup(server)
         server.a = torch.full((server.K, server.K), self.a, dtype=torch.float64)
         if self.similarity == "random":
-            rank = torch.tensor(sorted(range(server.K), key=server.names.__getitem__)).argsort()
+            rank = name_order(server.names).argsort()
             server.a = random_similarity(server.K, torch.Generator().manual_seed(server.seed))[rank][:, rank]
         server.a.fill_diagonal_(0.0)
         server.reach = 0.0

@@ -35,7 +35,7 @@ class Algorithm:
     deviations: ClassVar[tuple[str, ...]] = ()  # from the paper and from its authors' code, a sentence each
     differences: ClassVar[tuple[str, ...]] = ()  # Models among the answers that are changes or gradients, not models
     strengths: ClassVar[tuple[str, ...]] = ()  # clients' state of one number each, worth following over rounds
-    plain_sgd: ClassVar[bool] = False  # whether momentum, weight decay and Adam would make its server update wrong
+    plain_sgd: ClassVar[bool] = False  # whether momentum, weight decay, clipping and Adam make its server update wrong
     claims: ClassVar[Claims | Mapping[str, Claims]] = Claims()  # by variant, where variants differ
 
     def __post_init__(self) -> None:
@@ -66,11 +66,12 @@ class Algorithm:
 
     def check_training(self, training: TrainingSettings) -> None:
         """Refuse settings of local training under which the method would be another, with ``CoterieError``."""
-        if self.plain_sgd and (training.optimizer != "sgd" or training.momentum or training.weight_decay):
+        changed = training.momentum or training.weight_decay or training.clip is not None
+        if self.plain_sgd and (training.optimizer != "sgd" or changed):
             raise CoterieError(
                 f"algorithm {self.name} needs plain SGD, because its server takes the way that clients have gone for a "
                 "sum of gradients; give its entry a training of its own: "
-                "{optimizer: sgd, momentum: 0, weight_decay: 0}"
+                "{optimizer: sgd, momentum: 0, weight_decay: 0, clip: null}"
             )
 
     def options(self) -> dict[str, Any]:
