@@ -366,7 +366,7 @@ class Fedora(Algorithm):
 
 
 def _drawn(server: Server) -> Tensor:
-    """Similarities of those who were met, from the seed and whoever they are, ``(m, m)``; drawn in the order of names."""
+    """Similarities of those who were met, ``(m, m)``, drawn from the seed in the order of names."""
     place = name_order(server.names).argsort()[server.met.clients]
     return random_similarity(server.K, torch.Generator().manual_seed(server.seed))[place][:, place]
 
