@@ -97,10 +97,16 @@ def test_overwrite_clears_figures(run: Path, tmp_path: Path) -> None:
         (["--width", "narrow"], "--width narrow: give single, double, or inches"),
         (["--kind", "relations", "--round", "1-5"], "--round 1-5: give numbers with commas"),
         (["--over", "time"], "--over time: choose one of round, bytes"),
+        (["-o", "fig.pdf"], "--output fig.pdf is one file, but --kind all draws several: add --kind."),
+        (["-k", "gain", "--format", "pdf", "-o", "c.png"], "--format pdf and --output c.png contradict each other"),
     ],
 )
-def test_a_wrong_word_is_an_error_of_one_sentence(run: Path, words: list[str], sentence: str) -> None:
+def test_a_wrong_word_is_an_error_of_one_sentence(
+    run: Path, words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert sentence in error_of(coterie("plot", run, *words))
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_run_directory_and_several_without_a_place(run: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def plot(
             matrix=matrix, shape=one_of("--as", shape, ("matrix", "graph", "weights")), clients=tuple(client or ()),
             against=against, order=order, width=_inches(width),
         )  # fmt: skip
-        ending = _format(format, output if kind != "all" else None)
+        ending = _format(format, output, kind)
         opened = [open_run(path) for path in runs]
         _draw(opened, kind, chosen, ending, output, title, None if quiet else console)
 
@@ -172,8 +172,17 @@ def _inches(text: str) -> float:
     return inches
 
 
-def _format(stated: str | None, output: Path | None) -> str:
+def _format(stated: str | None, output: Path | None, kind: str) -> str:
+    """The format of the files: as stated, else as the name of the one file ends."""
     if stated is not None:
-        return one_of("--format", stated, FORMATS)
+        one_of("--format", stated, FORMATS)
     ending = output.suffix.removeprefix(".").lower() if output is not None else ""
-    return one_of(f"--output {output}: its ending", ending, FORMATS) if ending else "pdf"
+    if kind == "all":
+        if ending in FORMATS:
+            raise CoterieError(f"--output {output} is one file, but --kind all draws several: add --kind.")
+        return stated or "pdf"
+    if stated is None:
+        return one_of(f"--output {output}: its ending", ending, FORMATS) if ending else "pdf"
+    if ending in FORMATS and ending != stated:
+        raise CoterieError(f"--format {stated} and --output {output} contradict each other: give one of them.")
+    return stated
