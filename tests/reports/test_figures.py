@@ -311,8 +311,12 @@ def test_scatter_takes_the_gains_of_the_seed_whose_data_are_described(run: Opene
     np.testing.assert_array_equal(points.get_xdata(), run.portrait["columns"]["angle"])
     gain = 100 * (run.results["fedora", "released", 0].values - 0.5)
     np.testing.assert_allclose(points.get_ydata(), gain)
-    with pytest.raises(CoterieError, match="describes the data of seed 0"):
-        draw("scatter", [run], Choice(seed=1))
+
+
+@pytest.mark.parametrize("kind", ["scatter", "data"])
+def test_data_of_another_seed_than_is_described_are_not_drawn_as_if_they_were(run: OpenedRun, kind: str) -> None:
+    with pytest.raises(CoterieError, match=r"--seed 1: .* describes the data of seed 0; leave it out"):
+        draw(kind, [run], Choice(seed=1))
 
 
 def test_ranks_stand_in_their_places_and_cliques_join_them() -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from coterie.cli.arguments import Debug, Quiet
+from coterie.cli.arguments import Debug
 from coterie.cli.printing import friendly, standard_output
 from coterie.errors import CoterieError
 
@@ -22,6 +22,21 @@ Word = TypeVar("Word", bound=str)
 
 KINDS = ("curves", "gain", "accuracy", "scatter", "relations", "data", "ranks")
 FORMATS = ("pdf", "svg", "png")
+SYSTEMS = tuple(kind for kind in KINDS if kind not in ("data", "ranks"))
+
+OPTIONS = {
+    "split": ("--split", ("curves",)),
+    "metric": ("--metric", ("curves", "ranks")),
+    "over": ("--over", ("curves",)),
+    "shape": ("--as", ("relations",)),
+    "matrix": ("--matrix", ("relations",)),
+    "against": ("--against", ("scatter",)),
+    "systems": ("--system", SYSTEMS),
+    "rounds": ("--round", ("relations",)),
+    "clients": ("--client", ("relations",)),
+    "order": ("--order", ("gain", "accuracy", "relations", "data")),
+}
+"""Of each choice that not every kind knows: its option, and the kinds that know it."""
 
 
 def plot(
@@ -37,7 +52,9 @@ def plot(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="One seed; default: the mean over all.")] = None,
     split: Annotated[str, typer.Option(help="Of curves: test, validation or train.")] = "test",
-    metric: Annotated[str | None, typer.Option(help="Of curves: accuracy, loss, ...; default: the run's.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Of curves and ranks: accuracy, loss, ...; default: the run's.")
+    ] = None,
     over: Annotated[str, typer.Option(help="Of curves: round, or bytes that have travelled.")] = "round",
     rounds: Annotated[
         str | None,
@@ -60,11 +77,14 @@ def plot(
     ] = "n",
     order: Annotated[
         str | None,
-        typer.Option(help="Of clients: client, value, a column such as angle, and for relations similar."),
+        typer.Option(
+            help="Of clients, but for curves, scatter and ranks: client, value, a column such as angle, and for "
+            "relations similar."
+        ),
     ] = None,
     width: Annotated[str, typer.Option(help="single or double column, or inches.")] = "single",
     title: Annotated[str | None, typer.Option(help="A title; default: none, as papers have captions.")] = None,
-    quiet: Quiet = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
     debug: Debug = False,
 ) -> None:
     """Draw figures for a paper from a run, finished or not.
@@ -87,9 +107,27 @@ def plot(
             matrix=matrix, shape=one_of("--as", shape, ("matrix", "graph", "weights")), clients=tuple(client or ()),
             against=against, order=order, width=_inches(width),
         )  # fmt: skip
+        _check(kind, chosen)
         ending = _format(format, output, kind)
         opened = [open_run(path) for path in runs]
         _draw(opened, kind, chosen, ending, output, title, None if quiet else console)
+
+
+def _check(kind: str, choice: Choice) -> None:
+    """Raise CoterieError for what is asked for and no figure would show."""
+    for option, kinds in (OPTIONS[field] for field in _chosen(choice)):
+        if kind not in (*kinds, "all"):
+            raise CoterieError(f"{option} is of {', '.join(kinds)}, not of --kind {kind}: leave it out.")
+    if choice.clients and choice.shape != "weights":
+        raise CoterieError("--client is of --as weights: add it, or leave --client out.")
+    if choice.order is not None and kind == "relations" and choice.shape == "weights":
+        raise CoterieError("--order is not of --as weights, whose panels are in the order of --client: leave it out.")
+
+
+def _chosen(choice: Choice) -> list[str]:
+    """Which of the options are not as they are by default."""
+    usual = type(choice)()
+    return [field for field in OPTIONS if getattr(choice, field) != getattr(usual, field)]
 
 
 def _draw(

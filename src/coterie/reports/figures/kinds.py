@@ -97,12 +97,7 @@ def _scatter(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
             f"--against {choice.against}: all clients of {run.directory.path} are alike in it; choose another fact."
         )
     if not divided_once(run):
-        first = run.about.seeds[0]
-        if choice.seed not in (None, first):
-            raise CoterieError(
-                f"--seed {choice.seed}: {run.directory.path} describes the data of seed {first}; leave it out."
-            )
-        choice = replace(choice, seed=first)
+        choice = replace(choice, seed=_described(run, choice))
     rows, looks = _gains(runs, choice)
     points = pd.DataFrame({"label": rows["label"], "x": rows["client"].map(facts), "y": rows["gain"]})
     xlabel, ylabel = FACTS.get(choice.against, choice.against), gain_over(run.metric, "LOCAL")
@@ -113,6 +108,7 @@ def _data(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     run = _only(runs, "--kind data")
     if run.portrait is None:
         raise without(runs, "no federation.json, which says whose data they are")
+    _described(run, choice)
     names, counts = list(map(str, run.portrait["names"])), run.portrait.get("class_counts")
     n = np.asarray(run.portrait["n"]["train"])
     wanted = choice.order or ("value" if counts is None else "client")
@@ -181,6 +177,16 @@ def _only(runs: Sequence[OpenedRun], option: str) -> OpenedRun:
     if len(runs) > 1:
         raise CoterieError(f"{option} is for one run; {len(runs)} were given.")
     return runs[0]
+
+
+def _described(run: OpenedRun, choice: Choice) -> int:
+    """The seed whose data the run describes; raises CoterieError where another one with other data is asked for."""
+    first = run.about.seeds[0]
+    if choice.seed not in (None, first) and not divided_once(run):
+        raise CoterieError(
+            f"--seed {choice.seed}: {run.directory.path} describes the data of seed {first}; leave it out."
+        )
+    return first
 
 
 def _in_order(rows: pd.DataFrame, column: str, runs: Sequence[OpenedRun], order: str | None) -> pd.DataFrame:
