@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_helpers import coterie, error_of
+from matplotlib.figure import Figure
 
 from written_runs import write_run
 
@@ -20,6 +21,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plot") / "run"
     write_run(folder)
     return folder
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are empty, which is quick."""
+    monkeypatch.setattr("coterie.reports.figures.kinds.draw", lambda *_: Figure())
 
 
 def test_all_kinds_go_into_the_run_directory(run: Path) -> None:
@@ -77,6 +84,40 @@ def test_an_unfinished_run_is_drawn_and_says_what_is_missing(tmp_path: Path) -> 
     assert "federation.json" in result.stdout
     assert {path.stem for path in (tmp_path / "out").iterdir()} == {"curves", "gain", "accuracy", "relations", "ranks"}
     assert coterie("plot", tmp_path / "run", "-q").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("relations --order angle", "relations"),
+        ("relations --matrix similarity", "relations-similarity"),
+        ("relations --matrix propagation --seed 0", "relations-propagation-seed0"),
+        ("relations --round 2,4 --as graph", "relations-graph-round2-4"),
+        ("relations --as weights --client client-01 --client client-03", "relations-weights-client-01-client-03"),
+        ("gain --system FedAvg --system a/b", "gain-FedAvg-a-b"),
+        ("curves --over bytes --split validation", "curves-validation-bytes"),
+    ],
+)
+def test_figures_that_show_something_else_have_names_of_their_own(
+    words: str, name: str, tmp_path: Path, undrawn: None
+) -> None:
+    systems = {("local", ""): "LOCAL", ("fedavg", ""): "FedAvg", ("fedora", "released"): "a/b"}
+    write_run(tmp_path / "run", systems=systems)
+    result = coterie("plot", tmp_path / "run", "--kind", *words.split())
+    assert result.stdout.splitlines()[0] == str(tmp_path / "run" / "figures" / f"{name}.pdf"), result.output
+
+
+def test_names_of_figures_are_short_enough_for_a_file_system(tmp_path: Path, undrawn: None) -> None:
+    labels = [f"FedAvg {'very ' * 60}{end}" for end in ("old", "new")]
+    write_run(
+        tmp_path / "run", systems={("local", ""): "LOCAL", ("fedavg", "a"): labels[0], ("fedavg", "b"): labels[1]}
+    )
+    names = set()
+    for label in labels:
+        result = coterie("plot", tmp_path / "run", "-k", "curves", "--system", label)
+        names.add(Path(result.stdout.splitlines()[0]).name)
+    assert len(names) == 2
+    assert max(map(len, names)) < 100
 
 
 def test_overwrite_clears_figures(run: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
+from zlib import crc32
 
 import typer
 from rich.console import Console
@@ -32,11 +33,15 @@ OPTIONS = {
     "matrix": ("--matrix", ("relations",)),
     "against": ("--against", ("scatter",)),
     "systems": ("--system", SYSTEMS),
+    "seed": ("--seed", KINDS),
     "rounds": ("--round", ("relations",)),
     "clients": ("--client", ("relations",)),
     "order": ("--order", ("gain", "accuracy", "relations", "data")),
 }
-"""Of each choice that not every kind knows: its option, and the kinds that know it."""
+"""Of each choice of what is shown: its option, and the kinds that know it."""
+
+LONGEST = 72
+"""Characters of a file's name, at most four bytes each: file systems take 255 bytes; what is longer gets a checksum."""
 
 
 def plot(
@@ -45,7 +50,9 @@ def plot(
     format: Annotated[str | None, typer.Option(help="pdf, svg or png; default: as --output ends, else pdf.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file, or with --kind all the folder; default: RUN/figures/KIND.pdf."),
+        typer.Option(
+            "--output", "-o", help="The file, or with --kind all the folder; default: RUN/figures/KIND-CHOICES.pdf."
+        ),
     ] = None,
     system: Annotated[
         list[str] | None, typer.Option(metavar="LABEL", help="A method or its label; repeatable; default: all.")
@@ -170,15 +177,16 @@ def _draw(
 
 def _name(kind: str, choice: Choice) -> str:
     """What the file is called: figures of one kind that show something else do not replace each other."""
+    from coterie.runs.directory import safe_name
+
     parts = [kind]
-    if kind == "curves":
-        parts += [part for part in (choice.split, choice.metric) if part and part != "test"]
-        parts += [choice.over] if choice.over != "round" else []
-    if kind == "relations" and choice.shape != "matrix":
-        parts.append(choice.shape)
-    if kind == "scatter" and choice.against != "n":
-        parts.append(choice.against)
-    return "-".join(parts)
+    for field in _chosen(choice):
+        if kind in OPTIONS[field][1] and field != "order":
+            value = getattr(choice, field)
+            numbered = {"seed": "seed", "rounds": "round"}.get(field, "")
+            parts.append(numbered + "-".join(map(str, value if isinstance(value, tuple) else (value,))))
+    name = safe_name("-".join(parts))
+    return name if len(name) <= LONGEST else f"{name[:LONGEST]}-{crc32(name.encode()):08x}"
 
 
 def one_of(option: str, word: str, known: tuple[Word, ...]) -> Word:

@@ -49,7 +49,7 @@ _AGAIN = frozenset({"report.html", "figures", "exports"})
 
 def system_folder(algorithm: str, variant: str | None) -> str:
     """Return the folder name of a system: ``fedora-released``, or ``local`` where there is no variant."""
-    return _safe(f"{algorithm}-{variant}" if variant else algorithm)
+    return safe_name(f"{algorithm}-{variant}" if variant else algorithm)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class RunDirectory:
 
         """
         try:
-            folder = _next_free(Path(root), _safe(name)) if path is None else _explicit(Path(path), overwrite)
+            folder = _next_free(Path(root), safe_name(name)) if path is None else _explicit(Path(path), overwrite)
             run = cls(folder)
             run.checkpoints.mkdir()
         except (OSError, ValueError) as error:  # ValueError: a name that no file system can have
@@ -316,7 +316,7 @@ def _is_result(parts: Sequence[str]) -> bool:
     return first in {*FILES, *FOLDERS} - _AGAIN
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return ``name`` as one path component: everything unusual becomes a hyphen."""
     return re.sub(r"[^\w.=+-]+", "-", name).strip("-.") or "run"
 
