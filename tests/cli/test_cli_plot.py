@@ -65,6 +65,13 @@ def test_a_run_that_is_given_twice_is_said_once(run: Path, tmp_path: Path) -> No
     assert error_of(coterie("plot", run, run, "-o", tmp_path / "figures")).count("given twice") == 1
 
 
+@pytest.mark.parametrize("words", [("--system", "FEDRA"), ("--seed", "7")])
+def test_a_system_or_seed_that_no_run_has_is_said_once(run: Path, words: tuple[str, str]) -> None:
+    said = error_of(coterie("plot", run, *words))
+    assert said.startswith(f"{' '.join(words)}: there are ")
+    assert said.count(words[0]) == 1
+
+
 def test_a_figure_is_drawn_again_but_nothing_else_is_replaced(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.pdf"
     path.write_bytes(b"%PDF-1.4 my thesis")

@@ -143,12 +143,13 @@ def _draw(
 ) -> None:  # fmt: skip
     """Draw and write one kind, or all that there are data for; say what was left out."""
     from coterie.reports.figures.files import save_figure
-    from coterie.reports.figures.gathered import check_runs
+    from coterie.reports.figures.gathered import check_choice, check_runs
     from coterie.reports.figures.kinds import draw
 
     if len(runs) > 1 and output is None:
         raise CoterieError("Several runs have no common place for a figure: say where by --output.")
     check_runs(runs)  # once, before each kind says so
+    check_choice(runs, choice)
     written, lacking = list[Path](), list[str]()
     for each in KINDS if kind == "all" else (kind,):
         try:
