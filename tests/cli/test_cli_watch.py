@@ -57,6 +57,8 @@ def test_json_has_the_results_of_the_tables(finished: Path) -> None:
         ((".",), "is not a run directory"),
         ((".", "--port", "8000"), "--port is the page's: add --web."),
         ((".", "--web", "--json"), "--web goes on until Ctrl-C"),
+        ((".", "--keep", "--once"), "--keep goes on: leave it out, or leave out --once and --json."),
+        ((".", "--keep", "--json"), "--keep goes on: leave it out, or leave out --once and --json."),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 from watched import NAMES, ROUNDS, N, add_round, values, written
 
+from coterie.cli import app
 from coterie.errors import CoterieError
 from coterie.reports.watching import Snapshot, Watcher, view
 from coterie.reports.watching.snapshot import Curve, Failed, Line, Standing
@@ -231,6 +233,34 @@ def test_what_is_new_is_seen_and_what_is_not_is_not_read_again(
     assert watcher.look().lines[1].round == 3, "the machine is the run's"
     watcher._rest_until = 0.0
     assert watcher.look().lines[1].round == 4
+
+
+def test_keep_prints_a_view_a_round_where_there_is_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = written(tmp_path / "run", HALF, seeds=(0,), finished=True)
+    waits = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 2:
+            history = History.read(run)
+            add_round(history, *FEDORA, 0, 4)
+            history.write(run)
+        if waits == 4:
+            record = Record.of(run)
+            record.finished.append((*FEDORA, 0))
+            record.write()
+
+    monkeypatch.setattr("coterie.reports.watching.terminal.time.sleep", wait)
+    monkeypatch.setattr("coterie.reports.watching.watcher.READING_SHARE", 1.0)
+    result = CliRunner().invoke(app, ["watch", str(run.path), "--keep"])
+    assert result.exit_code == 0, result.output
+    assert [line.split()[2:4] for line in result.output.splitlines() if line.startswith("FEDORA")] == [
+        ["0/1", "3/4"],
+        ["0/1", "4/4"],
+        ["1/1", "4/4"],
+    ]
+    assert waits == 4
 
 
 def test_only_a_run_directory_is_watched(tmp_path: Path) -> None:

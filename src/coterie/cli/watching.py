@@ -29,8 +29,16 @@ def watch(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help=f"Port of the page; default: {PORT}; 0: any that is free.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Show how it stands, and stop.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Go on when the run is over, until Ctrl-C.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show how it stands, and stop; as always in a pipe or file without --keep.")
+    ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Go on when the run is over, until Ctrl-C; in a pipe or file: a view a round until the run is over.",
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for a run directory that is not there yet.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -42,8 +50,9 @@ def watch(
     """
     console = standard_output()
     with friendly(debug):
-        if web and (once or as_json):
-            raise CoterieError("--web goes on until Ctrl-C: leave it out, or leave out --once and --json.")
+        if (web or keep) and (once or as_json):
+            going = "--web goes on until Ctrl-C" if web else "--keep goes on"
+            raise CoterieError(f"{going}: leave it out, or leave out --once and --json.")
         if port is not None and not web:
             raise CoterieError("--port is the page's: add --web.")
         if not directory.exists() and not wait:
@@ -52,7 +61,7 @@ def watch(
             )
         try:
             with console.status("Loading") if console.is_terminal else nullcontext():
-                from coterie.reports.watching import Watcher, view
+                from coterie.reports.watching import Watcher, print_views, view
             if wait:
                 _await(console, directory, quiet=as_json)
             watcher = Watcher(directory)
@@ -60,10 +69,12 @@ def watch(
                 _serve(console, watcher, PORT if port is None else port)
             elif as_json:
                 print_json(watcher.look().as_dict())
-            elif once or not console.is_terminal:
-                console.print(view(watcher.look()))
-            else:
+            elif console.is_terminal and not once:
                 _follow(console, watcher, keep)
+            elif keep:
+                print_views(console, watcher)
+            else:
+                console.print(view(watcher.look()))
         except KeyboardInterrupt:
             console.print("Stopped watching; the run does not notice.", highlight=False)
 

@@ -2,7 +2,7 @@
 
 from coterie.reports.watching.page import serving
 from coterie.reports.watching.snapshot import Snapshot, snapshot
-from coterie.reports.watching.terminal import follow, view
+from coterie.reports.watching.terminal import follow, print_views, view
 from coterie.reports.watching.watcher import Watcher
 
-__all__ = ["Snapshot", "Watcher", "follow", "serving", "snapshot", "view"]
+__all__ = ["Snapshot", "Watcher", "follow", "print_views", "serving", "snapshot", "view"]

@@ -41,6 +41,20 @@ def follow(console: Console, watcher: Watcher, *, keep: bool = False) -> None:
             time.sleep(SECONDS)
 
 
+def print_views(console: Console, watcher: Watcher) -> None:
+    """Print how a run stands whenever a round was added, until it is over or nobody reads any more."""
+    told: object = None
+    while not console.quiet:
+        seen = watcher.look()
+        news = seen.condition, seen.guard, seen.lines
+        if news != told:
+            console.print(view(seen), "")
+            told = news
+        if seen.condition == "finished":
+            return
+        time.sleep(SECONDS)
+
+
 def view(seen: Snapshot, *, height: int | None = None) -> RenderableType:
     """A snapshot as lines for a terminal; of many systems those that fit into ``height`` lines."""
     parts: list[RenderableType] = [_heading(seen)]
