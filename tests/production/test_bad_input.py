@@ -167,6 +167,16 @@ def test_an_export_stands_alone_and_is_replaced_whole(run: Path, tmp_path: Path)
     assert "preprocessing.json is missing or damaged" in error_of("predict", north, tmp_path / "x.npz")
 
 
+def test_an_export_is_no_model_but_its_own(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("export", run, "--client", "north", "-a", "ditto", "--format", "torchscript", "-o", "out")
+    assert command(*words).exit_code == 0
+    np.savez("x.npz", x=np.ones((2, 4)))
+    assert error_of("predict", "out", "x.npz", "-a", "local") == "out is a model of ditto: leave out --algorithm local."
+    assert error_of("predict", "out", "x.npz", "--seed", "3") == "out is a model of seed 0: leave out --seed 3."
+    assert command("predict", "out", "x.npz", "--client", "north", "-a", "ditto", "--seed", "0").exit_code == 0
+
+
 def test_answers_replace_neither_the_data_nor_results_of_the_run(tabular: Path, tmp_path: Path) -> None:
     data = table(tmp_path)
     before = data.read_bytes()
@@ -180,7 +190,9 @@ def test_answers_replace_neither_the_data_nor_results_of_the_run(tabular: Path, 
         said = error_of("predict", tabular, data, "--client", "north", "-o", tabular / name)
         assert said == f"{tabular / name} belongs to the results in {tabular}; choose another --output."
         assert not (tabular / name).exists()
-    assert command("predict", tabular, data, "--client", "north", "-o", data, "--json").exit_code == 0
+    said = error_of("predict", tabular, data, "--client", "north", "-o", "answers.csv", "--json")
+    assert said == "--json prints the answers, and --output answers.csv writes them: give one of them."
+    assert command("predict", tabular, data, "--client", "north", "--json").exit_code == 0
     for place in (tmp_path / "answers.csv", tabular / "answers.csv"):
         for _ in range(2):
             assert command("predict", tabular, data, "--client", "north", "-o", place).exit_code == 0

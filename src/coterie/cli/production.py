@@ -74,9 +74,10 @@ def predict(
     client: Annotated[str | None, typer.Option(help="The client; an export has only one.")] = None,
     algorithm: Algorithm = None,
     seed: Seed = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The answers: .csv, .csv.gz or .parquet.")] = Path(
-        "predictions.csv"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The answers: .csv, .csv.gz or .parquet; default: predictions.csv."),
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -91,6 +92,9 @@ def predict(
         from coterie.runs.atomic import atomic_path
         from coterie.runs.directory import refuse_results
 
+        if as_json and output is not None:
+            raise CoterieError(f"--json prints the answers, and --output {output} writes them: give one of them.")
+        output = output or Path("predictions.csv")
         if not is_table(output):
             raise CoterieError(f"--output {output}: answers are a table: end its name in {', '.join(TABLES)}.")
         if not output.parent.is_dir():

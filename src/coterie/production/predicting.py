@@ -42,7 +42,7 @@ def predict(
         A table (``.csv``, ``.parquet`` or a data frame) with the raw columns, an ``.npz`` with ``x`` or an array, or a
         folder of pictures.
     algorithm, seed : str, int, optional
-        Of a run, as for `export`.
+        Of a run, as for `export`; an export has only one.
 
     Returns
     -------
@@ -75,8 +75,7 @@ def _model(directory: Path, client: str | None, algorithm: str | None, seed: int
     """What answers, and what it takes: of an export, or of a run."""
     if (directory / FILE).is_file():
         preprocessing = Preprocessing.read(directory)
-        if client not in (None, preprocessing.client):
-            raise CoterieError(f"{directory} is the model of {preprocessing.client}, not of {client}.")
+        _check_asked(directory, preprocessing, client, algorithm, seed)
         return open_export(directory), preprocessing
     chosen = choose(directory, client, algorithm, seed)
     if len(chosen) != 1:
@@ -91,3 +90,15 @@ def _model(directory: Path, client: str | None, algorithm: str | None, seed: int
         return outputs
 
     return run, preprocessing
+
+
+def _check_asked(
+    directory: Path, export: Preprocessing, client: str | None, algorithm: str | None, seed: int | None
+) -> None:
+    """Raise CoterieError where an export is not the model that is asked for."""
+    if client not in (None, export.client):
+        raise CoterieError(f"{directory} is the model of {export.client}, not of {client}.")
+    if algorithm not in (None, export.system, export.label):
+        raise CoterieError(f"{directory} is a model of {export.label}: leave out --algorithm {algorithm}.")
+    if seed not in (None, export.seed):
+        raise CoterieError(f"{directory} is a model of seed {export.seed}: leave out --seed {seed}.")
