@@ -103,8 +103,9 @@ def test_files(run: Path, tmp_path: Path, name: str, begins: str) -> None:
 
 
 def test_a_format_can_be_stated(run: Path, tmp_path: Path) -> None:
-    text(run, "--format", "csv", "-o", tmp_path / "x.data")
-    assert (tmp_path / "x.data").read_text().startswith("system,")
+    for name in ("x.data", "x.txt"):
+        text(run, "--format", "csv", "-o", tmp_path / name)
+        assert (tmp_path / name).read_text().startswith("system,")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,10 @@ def test_a_format_can_be_stated(run: Path, tmp_path: Path) -> None:
         (["--reference", "nobody"], "--reference nobody is none of the systems"),
         (["--by", "training.lrr"], "did you mean training.lr?"),
         (["--json", "--format", "csv"], "--json and --format csv contradict each other"),
+        (["--json", "--output", "x.csv"], "--json and --output x.csv contradict each other: give one of them."),
+        (["--format", "latex", "--output", "x.md"], "--format latex and --output x.md contradict each other"),
+        (["--pairs", "--format", "csv"], "--pairs is a second table, and a CSV holds one: leave it out"),
+        (["--pairs", "--output", "x.csv"], "--pairs is a second table, and a CSV holds one: leave it out"),
         (["--output", "x.doc"], "its suffix names no format"),
         (["--output", "absent/x.csv"], "--output absent/x.csv: there is no folder absent."),
         (["nowhere"], "There is no run directory nowhere"),

@@ -61,7 +61,7 @@ def compare(
     ] = None,
     report: Annotated[Protocol | None, typer.Option(help="Which round is reported; default: as each run says.")] = None,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="Also show how often each system beats each other one.")
+        bool, typer.Option("--pairs", help="Also show how often each system beats each other one; not as CSV.")
     ] = False,
     form: Annotated[
         Format | None, typer.Option("--format", help="Default: by the suffix of --output, else table.")
@@ -80,6 +80,10 @@ def compare(
     console = standard_output()
     with friendly(debug):
         chosen = _format(form, as_json, output)
+        if pairs and chosen == "csv":
+            raise CoterieError(
+                "--pairs is a second table, and a CSV holds one: leave it out, or choose another format."
+            )
         from coterie.reports import compare as compared
         from coterie.runs.directory import refuse_results
 
@@ -102,15 +106,20 @@ def compare(
 def _format(form: Format | None, as_json: bool, output: Path | None) -> str:
     if as_json and form not in (None, Format.json):
         raise CoterieError(f"--json and --format {form} contradict each other: give one of them.")
-    if as_json:
-        return "json"
-    if form is not None or output is None:
-        return (form or Format.table).value
-    if output.suffix not in SUFFIXES:
-        raise CoterieError(
-            f"--output {output}: its suffix names no format; add --format, or end it in {', '.join(SUFFIXES)}."
-        )
-    return SUFFIXES[output.suffix]
+    stated = "json" if as_json else None if form is None else form.value
+    if output is None:
+        return stated or "table"
+    named = SUFFIXES.get(output.suffix)
+    if stated is None:
+        if named is None:
+            raise CoterieError(
+                f"--output {output}: its suffix names no format; add --format, or end it in {', '.join(SUFFIXES)}."
+            )
+        return named
+    if named not in (None, "table", stated):  # .txt may hold any of them
+        option = "--json" if as_json else f"--format {stated}"
+        raise CoterieError(f"{option} and --output {output} contradict each other: give one of them.")
+    return stated
 
 
 def _print(console: Console, found: Comparison, pairs: bool) -> None:
