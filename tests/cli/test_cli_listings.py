@@ -148,6 +148,12 @@ def test_show_of_another_seed_is_another_division(tmp_path: Path) -> None:
     one, other = (coterie("show", path, "--seed", seed).stdout for seed in ("0", "1"))
     assert one != other
     assert one == coterie("show", path).stdout
+    fixed = ("show", path, "-s", "federation.seed=1", "--seed")
+    assert coterie(*fixed, "1").stdout == other
+    assert error_of(coterie(*fixed, "0")) == (
+        "--seed 0: federation.seed is 1, so that every seed has the same division; leave it out, or add "
+        "-s federation.seed=0."
+    )
 
 
 @pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["presets"], ["--version"]])

@@ -39,8 +39,14 @@ def show(
         from coterie.federation.show import class_grid, class_plot, describe
 
         settled = experiment.read_config(config, overrides or [])
+        fixed = settled.federation.seed
+        if seed is not None and fixed not in (None, seed):
+            raise CoterieError(
+                f"--seed {seed}: federation.seed is {fixed}, so that every seed has the same division; leave it out, "
+                f"or add -s federation.seed={seed}."
+            )
         used = settled.seeds[0] if seed is None else seed
-        drawn = used if settled.federation.seed is None else settled.federation.seed
+        drawn = used if fixed is None else fixed
         out = held_out(settled.newcomers, drawn)
         federation = build_federation(settled.federation, seed=used, data_dir=data_dir, held_out=out)
         _, coming = divide(settled.newcomers, federation, drawn)
