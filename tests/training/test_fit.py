@@ -20,6 +20,7 @@ SGD = TrainingSettings(epochs=3, batch_size=B, lr=0.1)
 MOMENTUM = replace(SGD, momentum=0.9, weight_decay=0.05)
 SETTINGS = {
     "sgd": SGD,
+    "decay": replace(SGD, weight_decay=0.05),
     "momentum": MOMENTUM,
     "nesterov": replace(MOMENTUM, nesterov=True),
     "adam": replace(SGD, optimizer="adam", lr=0.02, weight_decay=0.05),
@@ -94,7 +95,7 @@ def test_epochs_steps_and_dropped_batches(name: str, executor: str, options: dic
 
 
 @pytest.mark.parametrize("place", ["gradient", "after_momentum", "after_step"])
-@pytest.mark.parametrize("settings", ["sgd", "momentum", "nesterov", "adam", "clip"])
+@pytest.mark.parametrize("settings", ["sgd", "decay", "momentum", "nesterov", "adam", "clip"])
 @pytest.mark.parametrize(("name", "executor"), [("mlp", "stacked"), ("mlp", "loop"), ("normed-cnn", "vmap")])
 def test_proximal_pull_of_every_client_its_own(name: str, executor: str, settings: str, place: Any) -> None:
     stack, data = stack_of(name, executor), ragged(shape=SHAPES.get(name, (6,)))
