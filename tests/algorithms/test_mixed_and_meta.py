@@ -416,6 +416,31 @@ def test_per_fedavg_draws_independent_batches(monkeypatch: pytest.MonkeyPatch) -
     assert not any(torch.equal(inputs[i], inputs[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
+@pytest.mark.parametrize("variant", ["fo", "hf"])
+def test_per_fedavg_takes_each_gradient_on_a_batch_of_its_own(variant: str) -> None:
+    """w~ on D, g on D', H g on D'' with H at w and not at w~: by autograd of a loss whose Hessian is not constant."""
+    federation, alpha, lr = classified((9,)), 0.5, 0.1
+    training = replace(BATCHES, epochs=2, lr=lr)
+    sim = played("per-fedavg", 1, federation, LINEAR, training=training, variant=variant, alpha=alpha)
+    site, w = sim.calls[-1].site, sim.server.initial_model().flat()[0]
+
+    def loss(theta: Tensor, step: Any) -> Tensor:
+        outputs = functional.linear(step.inputs[0].double(), theta[:12].view(3, 4), theta[12:])
+        return functional.cross_entropy(outputs, step.targets[0])
+
+    def gradient(theta: Tensor, step: Any) -> Tensor:
+        at = theta.clone().requires_grad_()
+        return torch.autograd.grad(loss(at, step), at)[0]
+
+    streams = (site.steps(batches=name) for name in ("adaptation", "train", "hessian"))
+    for inner, outer, second in zip(*streams, strict=True):
+        g = gradient(w - alpha * gradient(w, inner), outer)
+        if variant == "hf":
+            g = g - alpha * torch.autograd.functional.hessian(lambda theta, on=second: loss(theta, on), w) @ g
+        w = w - lr * g
+    close(sim.calls[-1].returned["w"].flat()[0], w, atol=1e-7)
+
+
 def test_per_fedavg_small_clients_learn_as_well() -> None:
     """Published programs split one batch, and a client with fewer examples than two batches does nothing."""
     sim = played("per-fedavg", 1, classified((1, 2, 9)), MLP, training=BATCHES)
