@@ -145,6 +145,21 @@ def test_apfl_the_private_model_steps_with_the_former_alpha() -> None:
     close(state(sim, "alpha"), [0.5 + 0.2, 0.5 + 0.05])
 
 
+def test_apfl_every_step_mixes_by_the_alpha_of_the_step_before() -> None:
+    """Three steps of a round, in which v, w_k and alpha all move: not by the alpha with which the round began."""
+    sim = played("apfl", epochs=3, alpha_update="every_batch", lr_alpha=0.01)
+    for client, b in enumerate(torch.tensor(B, dtype=torch.float64)):
+        v, w, alpha = torch.zeros(2).double(), torch.zeros(2).double(), 0.5
+        for _ in range(3):
+            mixed = alpha * v + (1 - alpha) * w
+            slope = float((v - w) @ (mixed - b))
+            v, w = v - 0.5 * alpha * (mixed - b), w - 0.5 * (w - b)
+            alpha = min(max(alpha - 0.01 * slope, 0.0), 1.0)
+        assert 0.01 < alpha < 0.49
+        close(state(sim, "v").flat()[client], v)
+        close(state(sim, "alpha")[client], alpha)
+
+
 def test_apfl_alpha_moves_when_it_should() -> None:
     """Once a round, with every batch, or never; the first batch of a round is the first of its first epoch."""
     runs = {
