@@ -233,6 +233,19 @@ def test_apfl_newcomers() -> None:
     close(admitted(sim, NEW, 2, labelled=False).models.flat(), [[1.0, 2.0]])
 
 
+def test_apfl_newcomers_learn_alpha_too() -> None:
+    """v moves from w, which stays, and alpha down the slope <v - w, grad F(vbar)>, clipped."""
+    sim = played("apfl", alpha_update="every_batch", lr_alpha=0.2, weights="uniform")
+    w, b = sim.server.w.flat()[0], torch.tensor([2.0, 2.0], dtype=torch.float64)
+    v, alpha = w, 0.5
+    for _ in range(3):
+        mixed = alpha * v + (1 - alpha) * w
+        slope = float((v - w) @ (mixed - b))
+        v, alpha = v - 0.5 * alpha * (mixed - b), min(max(alpha - 0.2 * slope, 0.0), 1.0)
+    assert alpha > 0.52
+    close(admitted(sim, NEW, 3).models.flat()[0], alpha * v + (1 - alpha) * w)
+
+
 # --- pFedMe ------------------------------------------------------------------------------------------------------
 
 
