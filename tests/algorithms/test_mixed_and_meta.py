@@ -342,6 +342,17 @@ def test_pfedme_a_client_never_seen_solves_around_the_current_w() -> None:
     close(sim.server.w.flat(), [[0.0, 2.0]])
 
 
+def test_pfedme_a_client_never_seen_takes_all_of_its_inner_steps() -> None:
+    """Each from where the last one has led."""
+    options: dict[str, Any] = {"inner_steps": 3, "inner_lr": 0.25, "lambda": 1.0, "mu": 0.5}
+    sim = played("pfedme", 1, absent={1: ("client-0",)}, **options)
+    w, b = sim.server.w.flat()[0], torch.tensor(B[0], dtype=torch.float64)
+    theta = w
+    for _ in range(3):
+        theta = theta - 0.25 * ((theta - b) + (theta - w) + 0.5 * theta)
+    close(personal(sim)[0], theta)
+
+
 def test_pfedme_newcomers_solve_around_w() -> None:
     sim = played("pfedme", inner_steps=1, inner_lr=0.5, weights="uniform", **{"lambda": 1.0})  # w = (1/2, 1)
     close(sim.server.w.flat(), [[0.5, 1.0]])
