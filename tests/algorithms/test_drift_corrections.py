@@ -186,6 +186,20 @@ def test_scaffold_after_one_step_the_variate_is_the_gradient() -> None:
     close(kept(sim, "c_k").flat(), gradient.flat())
 
 
+def test_scaffold_may_keep_the_gradient_at_the_received_model() -> None:
+    """Option I: c_k+ is the full gradient at w, and not where the local steps have ended."""
+    sim = simulation(RAGGED, make_algorithm("scaffold", control="gradient"), MLP, engine=Recording, rounds=2)
+    run(sim)
+    call = sim.calls[-1]
+    for client in range(8):
+        inputs, targets = RAGGED.train.client(client)
+        own = {n: t[client].clone().requires_grad_() for n, t in call.received["w"].parameters()}
+        outputs = torch.func.functional_call(sim.stack.module, own, (inputs.double(),))
+        torch.nn.functional.cross_entropy(outputs, targets).backward()
+        expected = torch.cat([t.grad.flatten() for t in own.values() if t.grad is not None])
+        close(kept(sim, "c_k").flat()[client], expected)
+
+
 def test_scaffold_counts_the_steps_really_taken() -> None:
     """Ragged clients: J differs, and c_k is the mean gradient of each client's own steps."""
     sim = played("scaffold", 1, RAGGED, LINEAR, training=BATCHES)
