@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from coterie.contract import make_algorithm
-from coterie.engines import Simulation
+from coterie.engines import Participation, Simulation
 from coterie.federation.federation import Federation
 from toys import FULL_BATCH, LOCATION, Recording, located, models_like, personal, run, simulation, state
 
@@ -111,6 +111,32 @@ def test_fedamp_in_units_of_the_median_distance() -> None:
     sim = played("fedamp", 2, sigma=1.0, alpha=5.0, lambda_=5.0)
     xi = 5.0 / 20.0 * exp(-1.0)
     close(sim.calls[-1].received["u"].flat()[0], [2 * (1 - xi), 4 * xi])
+
+
+@pytest.mark.parametrize("variant", ["attention", "heuristic"])
+def test_fedamp_mixes_the_models_of_the_cohort_alone(variant: str) -> None:
+    """Two of three: with a third one in the mixture, or in the cap of alpha, all weights would be others."""
+    three = located([[4.0, 0.0], [0.0, 8.0], [-2.0, 6.0]])
+    options = {"sigma": 20.0, "alpha": 50.0, "lambda_": 5.0, "sigma_relative": False, "self_weight": 0.7}
+    sim = simulation(
+        three, make_algorithm("fedamp", variant, **options), LOCATION, engine=Recording, rounds=16, training=HALF_STEP,
+        participation=Participation("uniform", clients=2),
+    )  # fmt: skip
+    seen = set()
+    while not sim.finished:
+        before = sim.server.w.flat()
+        sim.advance()
+        call = sim.calls[-1]
+        i, j = call.site.clients.tolist()
+        distance = float((before[i] - before[j]).square().sum())
+        other = min(50.0, 20.0) / 20.0 * exp(-distance / 20.0) if variant == "attention" else 0.3
+        u = [(1 - other) * before[a] + other * before[b] for a, b in ((i, j), (j, i))]
+        close(call.received["u"].flat(), torch.stack(u))
+        close(sim.algorithm.relations(sim.server)["xi"][i][[i, j]], [1 - other, other])
+        (away,) = {0, 1, 2} - {i, j}
+        assert torch.equal(sim.server.w.flat()[away], before[away])
+        seen.add(away)
+    assert len(seen) == 3
 
 
 def test_fedamp_never_gives_a_negative_own_weight() -> None:
