@@ -251,6 +251,21 @@ def test_fedora_keeps_the_last_upload_of_absent_clients() -> None:
     close(sim.server.theta_hat.flat(), sim.server.propagation @ sim.server.theta.flat())
 
 
+def test_fedora_a_latecomer_takes_from_its_nearest_only() -> None:
+    """As the graph keeps ``topk``: client 2 is nearer to client 1 (0.96) than to client 0 (0.8)."""
+    federation = located([[4.0, 0.0], [0.0, 8.0], [2.0, 2.0]], inputs=[[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    options = {"kind": "cos", "topk": 1, "alpha": 3.0, "label_scale": 0.0}
+    sim = simulation(
+        federation, make_algorithm("fedora", "released", **options), LOCATION, engine=Recording, rounds=2,
+        training=HALF_STEP, absent={1: ("client-2",)},
+    )  # fmt: skip
+    sim.advance()
+    theta_hat = sim.server.theta_hat.flat()
+    sim.advance()
+    received = sim.calls[-1].received["theta_hat"].flat()[2]
+    torch.testing.assert_close(received, 0.75 * theta_hat[1], rtol=1e-6, atol=1e-6)  # and 1/4 of its own theta^0 = 0
+
+
 @pytest.mark.parametrize("name", ["fedamp", "fedora"])
 def test_mixing_matrices_are_stochastic(name: str) -> None:
     """All clients at one point: whatever is mixed is that point again; and no weight is negative."""
