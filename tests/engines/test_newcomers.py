@@ -211,6 +211,19 @@ def test_fedora_by_hand() -> None:
     assert extra == [2 * 4]  # p d_x float32 numbers
 
 
+def test_fedora_newcomers_take_from_their_nearest_only() -> None:
+    """The released graph keeps two: exp(tau cos) of 1 and 0.6, and nothing of the member across."""
+    members = located([[1.0], [2.0], [4.0]], inputs=[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    newcomer = located([[9.0]], inputs=[[1.0, 0.0]])
+    algorithm = make_algorithm("fedora", "released", label_scale=0.0, temperature=1.0)
+    sim = trained(algorithm, members, LINEAR, training=FULL_BATCH)
+    weights = torch.tensor([1.0, -torch.inf, 0.6], dtype=torch.float64).exp()
+    expected = (weights / weights.sum()) @ sim.server.theta_hat.flat()
+    for labelled in (True, False):
+        came = admit(sim, newcomer, labelled=labelled, epochs=0, model=LINEAR)
+        torch.testing.assert_close(came.models.flat()[0], expected, rtol=0, atol=1e-7)
+
+
 def test_fedora_literal_by_hand() -> None:
     """Eq. 6 with a row for the newcomer, whose own model has been trained alone from theta^0."""
     inputs = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]
