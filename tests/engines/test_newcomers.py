@@ -19,7 +19,7 @@ from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
 from coterie.models import Models
 from coterie.relations import attention, propagation_matrix, row_stochastic
-from toys import BATCHES, FULL_BATCH, LINEAR, MLP, NORMED, classified, located, run, same, simulation
+from toys import BATCHES, FULL_BATCH, LINEAR, LOCATION, MLP, NORMED, classified, located, run, same, simulation
 
 EVERYBODY = classified((7, 4, 9, 5, 6, 8, 3), validation=5)
 MEMBERS, NEWCOMERS = EVERYBODY.select([0, 1, 2, 3]), EVERYBODY.select([4, 5, 6])
@@ -264,6 +264,24 @@ def test_fedora_newcomers_are_pulled_by_a_fresh_lambda() -> None:
     start = admit(sim, epochs=0, training=FULL_BATCH).models
     by_hand = site.fit(start, epochs=4, anchor=start, strength=3.0).models
     torch.testing.assert_close(came.models.flat(), by_hand.flat(), rtol=0, atol=1e-12)
+
+
+def test_fedora_newcomers_measure_their_gain_anew() -> None:
+    """They begin at th^, where there is none: with the first lambda for good they would never be pulled back."""
+    members = located([[4.0, 0.0], [0.0, 8.0]])
+    sim = trained(make_algorithm("fedora", "paper", epsilon=0.0), members, LOCATION, training=FULL_BATCH)
+    one = located([[9.0, 9.0]])
+    newcomer = replace(one, validation=located([[0.0, 0.0]]).validation)  # whoever trains moves away from there
+    settings: dict[str, Any] = {"model": LOCATION, "training": replace(FULL_BATCH, lr=0.2)}
+    theta_hat = admit(sim, newcomer, epochs=0, **settings).models.flat()[0]
+    theta, strengths = theta_hat, []
+    for _ in range(3):
+        gain = float(theta.square().sum() - theta_hat.square().sum()) / 2
+        strengths.append(min(max(gain, 0.0), 0.5 / 0.2))
+        theta = theta - 0.2 * ((theta - 9.0) + 2 * strengths[-1] * (theta - theta_hat))
+    assert strengths[0] == 0.0 < strengths[1]
+    came = admit(sim, newcomer, epochs=3, **settings)
+    torch.testing.assert_close(came.models.flat()[0], theta, rtol=0, atol=1e-6)
 
 
 def test_fedora_similarities_of_models_have_no_place_for_newcomers() -> None:
