@@ -186,6 +186,36 @@ def test_the_global_model_arrives(name: str) -> None:
         assert came.traffic["down:model"].tolist() == [sim.server.w.bytes_per_row()[0]] * 3
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "pulls"),
+    [
+        ("ditto", {"lambda": 0.7}, {"w": 0.7}),
+        ("fesem", {"clusters": 1, "mu": 0.6}, {"w": 0.6}),
+        ("fedamp", {"lambda": 0.6, "alpha": 0.5}, {"u": 1.2}),
+        ("heurfedamp", {"lambda": 0.6, "alpha": 0.5}, {"u": 1.2}),
+        ("sfl", {"lambda1": 0.3, "lambda2": 0.1}, {"w": 0.6, "theta": 0.2}),
+    ],
+)
+def test_newcomers_are_pulled_as_members_are(
+    name: str, options: dict[str, Any], pulls: dict[str, float]
+) -> None:
+    """Three steps from where they arrive, each with the strengths that a member's loss has, to what they received."""
+    training = replace(FULL_BATCH, lr=0.25)
+    members, newcomer = located([[4.0, 0.0], [0.0, 8.0], [-2.0, 6.0]]), located([[2.0, -6.0]])
+    sim = trained(make_algorithm(name, **options), members, LOCATION, training=training)
+    coming = admission(sim, newcomer, LOCATION, training=training)
+    received = coming.algorithm.adapt(coming.server, torch.arange(1), True)
+    assert received is not None
+    anchors = {key: getattr(value, "value", value).flat()[0] for key, value in received.items()}
+    anchors.setdefault("w", anchors.get("theta", torch.zeros(2)))
+    theta = admit(sim, newcomer, epochs=0, model=LOCATION, training=training).models.flat()[0]
+    for _ in range(3):
+        slope = theta - torch.tensor([2.0, -6.0])
+        theta = theta - 0.25 * (slope + sum(s * (theta - anchors[to]) for to, s in pulls.items()))
+    came = admit(sim, newcomer, epochs=3, model=LOCATION, training=training)
+    torch.testing.assert_close(came.models.flat()[0], theta, rtol=0, atol=1e-10)
+
+
 def test_ditto_is_pulled_towards_what_it_received() -> None:
     """Strength times rate 1: one step without a loss gradient lands on the anchor, so lambda moves the result."""
     sim = trained(make_algorithm("ditto", lambda_=0.0))
