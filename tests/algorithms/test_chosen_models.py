@@ -146,6 +146,7 @@ def test_fedfomo_explores_less_and_less() -> None:
     best = [11] * 11 + [10]
     assert greedy[0] == []
     assert greedy[1] != best
+    assert greedy[2] != best
     assert greedy[3] == best
 
 
