@@ -88,6 +88,23 @@ def test_fedfomo_compares_with_the_model_before_training() -> None:
     close(personal(sim)[2], (start + 2.0) / 2)
 
 
+def test_fedfomo_the_model_before_training_is_the_mixed_one() -> None:
+    """From round 3 on it is no more theta^0, and not the client's own model of before the mixing either."""
+    b = torch.tensor([[4.0, 3.0], [3.0, 5.0], [2.0, 2.0]], dtype=torch.float64)
+    sim = begun("fedfomo", 4, BETWEEN, neighbours=2, baseline="before_training")
+    before = theta = torch.zeros(3, 2, dtype=torch.float64)
+    for number in range(4):
+        start = theta.clone()
+        for i in range(3) if number else ():
+            losses = (theta - b[i]).square().sum(1) / 2
+            a = ((before[i] - b[i]).square().sum() / 2 - losses) / (theta - before[i]).norm(dim=1)
+            if bool((a > 0).any()):
+                start[i] = a.clamp(min=0) / a.clamp(min=0).sum() @ theta
+        before, theta = start, start + 0.5 * (b - start)
+        sim.advance()
+        close(personal(sim), theta)
+
+
 @pytest.mark.parametrize("revert", [False, True])
 def test_fedfomo_keeps_its_training_where_no_model_is_better(revert: bool) -> None:
     """At rate 2.5 w = 2.5 b, worse than theta^0: going back loses the training, and does the same again."""
