@@ -250,6 +250,26 @@ def test_t19_l2c_slope_of_alpha_by_finite_differences() -> None:
     assert slope.abs().max() > 1e-3
 
 
+def test_l2c_each_step_on_alpha_takes_the_slope_where_the_last_one_led() -> None:
+    """As torch's Adam on autograd's slope of the validation loss, which goes on from round to round."""
+    sim = begun("l2c", 3, THREE, lr_alpha=0.3, alpha_steps=4)
+    b, theta = torch.tensor(B3, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64)
+    alpha = [torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    optimisers = [torch.optim.Adam([own], lr=0.3) for own in alpha]
+    for _ in range(3):
+        D, moves = 0.5 * (theta - b), []
+        for i in range(3):
+            for _ in range(4):
+                optimisers[i].zero_grad()
+                ((theta[i] - alpha[i].softmax(0) @ D - b[i]).square().sum() / 2).backward()
+                optimisers[i].step()
+            moves.append(alpha[i].detach().softmax(0) @ D)
+        theta = theta - torch.stack(moves)
+        sim.advance()
+        close(sim.server.pi, torch.stack([own.detach().softmax(0) for own in alpha]), 1e-9)
+        close(personal(sim), theta, 1e-9)
+
+
 def test_t04_l2c_with_all_weight_on_itself_is_local() -> None:
     ours = played("l2c", self_weight=1.0, lr_alpha=0.5, **settings_of())
     close(personal(ours), personal(played("local", **settings_of())))
