@@ -125,6 +125,16 @@ def test_ifca_gradients_are_averaged_over_all_who_answered(weights: str, w: list
     close(sim.server.w.flat(), [[1 + 0.25 * 3, w[0] / 2], [-1 - 0.25 * 3, w[1] / 2]])
 
 
+@pytest.mark.parametrize(
+    ("weights", "p"), [("samples", [0.0, 3 / 7, 3 / 7, 1 / 7]), ("uniform", [0.0, 1 / 3, 1 / 3, 1 / 3])]
+)
+def test_ifca_gradients_of_those_who_are_away_are_missing_in_the_weights_too(weights: str, p: list[float]) -> None:
+    # gradient of w_0 at client 2: (-3, -2); of w_1 at clients 1 and 3: (3, 0) and (3, -2)
+    sim = ifca(averaging="gradient", weights=weights, settings={"absent": {1: ("client-0",)}})
+    run(sim)
+    close(sim.server.w.flat(), [[1 + 1.5 * p[2], p[2]], [-1 - 1.5 * (p[1] + p[3]), p[3]]])
+
+
 def test_ifca_gradient_averaging_with_one_cluster_is_fedavg_of_single_steps() -> None:
     federation = classified((7, 4, 9, 5))
     ours = played("ifca", 3, federation, clusters=1, averaging="gradient", model=MLP)
