@@ -524,6 +524,17 @@ def test_cfl_splits_two_groups_with_opposite_updates_exactly() -> None:
     close(personal(sim), [[3.0, 0.75], [-3.0, 0.75]] * 2)
 
 
+def test_cfl_by_samples_they_count_in_the_mean_update_and_in_the_halves() -> None:
+    """Updates (2, 0), (-2, 0), (2, 1), (-2, 1): with n = 1, 1, 1, 3 their mean is (-2/3, 2/3), else (0, 1/2)."""
+    federation = located(OPPOSITE, [1, 1, 1, 3])
+    ready: dict[str, Any] = {"eps2": 2.1, "patience": 0}
+    assert leaves(played("cfl", 1, federation, eps1=0.9, **ready)) == [[0, 2], [1, 3]]
+    assert leaves(played("cfl", 1, federation, eps1=0.9, weights="samples", **ready)) == [[0, 1, 2, 3]]
+    sim = played("cfl", 1, federation, eps1=1.0, weights="samples", **ready)
+    assert leaves(sim) == [[0, 2], [1, 3]]
+    close(personal(sim), [[2.0, 0.5], [-2.0, 0.75]] * 2)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"eps1": 0.4999, "eps2": 2.1}, {"eps1": 0.6, "eps2": 2.24}, {"eps1": 0.6, "eps2": 2.1, "patience": 1}],
