@@ -451,6 +451,17 @@ def test_fesem_a_latecomer_takes_a_round_from_the_start_first() -> None:
     close(sim.calls[-1].received["w"].flat()[2], [3.5, 0.0])
 
 
+def test_fesem_a_latecomer_finds_its_cluster_though_no_e_step_is_due() -> None:
+    federation = located([[4.0, 0.0], [-40.0, 0.0], [8.0, 0.0]])
+    sim = begun("fesem", 3, federation, clusters=2, recluster=5, settings={"absent": {1: ("client-2",)}})
+    sim.advance()
+    sim.advance()
+    assert int(sim.server.r[2]) == int(sim.server.r[0]) != int(sim.server.r[1])
+    close(sim.server.w.flat()[int(sim.server.r[0])], [3.5, 0.0])  # of 3 and 4
+    sim.advance()
+    close(sim.calls[-1].received["w"].flat()[2], [3.5, 0.0])
+
+
 def test_fesem_draws_further_centres_when_there_are_more_models() -> None:
     federation = located([[4.0, 0.0], [-40.0, 0.0], [0.0, 80.0]])
     sim = begun("fesem", 2, federation, clusters=3, settings={"absent": {1: ("client-1", "client-2")}})
