@@ -670,6 +670,14 @@ def test_cfl_splits_do_not_depend_on_numbers() -> None:
     assert len(renumbered) > 2
 
 
+def test_cfl_newcomers_walk_by_direction_however_far_single_members_went() -> None:
+    """Updates along (1, 0), (5, 5), (0, -1), (-1, -1) / 2: each counts once in its half's mean direction."""
+    sim = played("cfl", 1, located([[2.0, 0.0], [80.0, 80.0], [0.0, -2.0], [-1.0, -1.0]]), **READY)
+    assert leaves(sim) == [[0, 1], [2, 3]]
+    root = 0.5**0.5
+    close(sim.server.direction.flat()[1:], [[(1 + root) / 2, root / 2], [-root / 2, -(1 + root) / 2]])
+
+
 def test_cfl_newcomers_walk_down_the_tree() -> None:
     sim = played("cfl", 1, eps1=0.6, eps2=2.1, patience=0)
     newcomers = located([[1.0, 0.0], [-20.0, 9.0]])
