@@ -204,6 +204,24 @@ def test_mocha_learned_relations_of_a_part() -> None:
     close(sim.server.w.flat()[2], [0.0, 0.0])
 
 
+@pytest.mark.parametrize("stale", ["keep", "round"])
+def test_mocha_learned_relations_reach_the_last_models_of_who_is_away(stale: str) -> None:
+    """W <- (I + 2 lambda_1 eta R Omega)^-1 W over all who have taken part, or over those of this round."""
+    options: dict[str, Any] = {"lambda1": 0.1, "omega": "learned", "every": 1, "stale": stale}
+    sim = begun("mocha", 2, THREE, absent={2: ("client-0",)}, **options)
+    sim.advance()
+    before = sim.server.w.flat()
+    sim.advance()
+    w = before + 0.5 * (torch.tensor(B3, dtype=torch.float64) - before)
+    w[0] = before[0]
+    sigma = task_covariance(w @ w.T)  # of all: client 0 has a model too
+    close(sim.server.sigma, sigma)
+    inner = torch.arange(3) if stale == "keep" else torch.tensor([1, 2])
+    omega = torch.linalg.inv(sigma[inner][:, inner])
+    moved = torch.linalg.inv(torch.eye(len(inner), dtype=torch.float64) + 0.1 * omega) @ w[inner]
+    close(sim.server.w.flat(), torch.cat([before[:1], moved[-2:]]), 1e-8)
+
+
 def test_mocha_learned_relations_keep_batch_statistics_apart() -> None:
     """The rows of the step sum to less than one, which would shrink running variances."""
     sim = played("mocha", federation=EVERYBODY, model=NORMED, training=BATCHES, lambda1=0.1, omega="learned", every=1)
