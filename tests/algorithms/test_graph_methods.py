@@ -309,6 +309,17 @@ def test_sfl_smooths_along_the_graph() -> None:
     close(sim.calls[-1].returned["v"].flat(), v)
 
 
+def test_sfl_the_global_model_is_the_mean_of_the_smoothed_ones() -> None:
+    """Of three clients, whose rows sum to one and whose columns do not: the mean of U is not that of V."""
+    sim = played("sfl", federation=THREE)
+    distances = torch.cdist(W1, W1).square()
+    similar = torch.exp(-distances / distances[[0, 0, 1], [1, 2, 2]].median())
+    u = torch.linalg.matrix_power(similar / similar.sum(1, keepdim=True), 3) @ W1
+    close(sim.server.u.flat(), u)
+    close(sim.server.w.flat(), u.mean(0, keepdim=True))
+    assert (u.mean(0) - W1.mean(0)).abs().max() > 0.05
+
+
 def test_t21_sfl_pulls_have_a_gradient_with_the_factor_of_the_square() -> None:
     """A second step feels both: -lr (2 lambda_1 (v - w) + 2 lambda_2 (v - u))."""
     one, two = (played("sfl", 2, lr=0.25, epochs=E, lambda1=0.3, lambda2=0.5) for E in (1, 2))
