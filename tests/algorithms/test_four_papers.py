@@ -100,6 +100,17 @@ def test_feddwa_weighs_by_closeness_to_the_guidance_model(options: dict[str, Any
     dwa_round([[25 / 26, 1 / 26], [4 / 44, 40 / 44]], played("feddwa", **options))
 
 
+def test_feddwa_looks_ahead_on_batches_of_its_own() -> None:
+    """Mini-batches in another order than those of the training that it goes on from, and from a fresh momentum."""
+    sim = begun("feddwa", 1, classified((7, 4, 9)), model=LINEAR, settings={"training": MOMENTUM})
+    sim.advance()
+    call = sim.calls[-1]
+    orders = [torch.cat([step.inputs[0] for step in call.site.steps(batches=name)]) for name in ("train", "guidance")]
+    assert not torch.equal(*orders)
+    ahead = call.site.fit(call.returned["w"], batches="guidance").models
+    close(call.returned["guidance"].flat(), ahead.flat())
+
+
 def test_feddwa_guidance_of_several_epochs() -> None:
     # w* = (3.5, 0), (0, 7): d = [[2.25, 12.25 + 16], [4 + 49, 9]]
     p = [[28.25 / 30.5, 2.25 / 30.5], [9 / 62, 53 / 62]]
