@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import make_algorithm
-from coterie.engines import Participation
+from coterie.engines import Admission, Participation, Settings, Trained
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
@@ -831,6 +831,26 @@ def test_federico_one_client_is_local() -> None:
         sim = played("federico", 3, located([[4.0, 8.0]]), variant, **options)
         close(sim.server.w, [[1.0]])
         close(personal(sim), [[3.5, 7.0]])
+
+
+@pytest.mark.parametrize("variant", ["decentralised", "central"])
+def test_federico_newcomers_weigh_all_models_by_their_losses(variant: str) -> None:
+    """w = softmax(-l), the least loss the largest weight; without labels all alike."""
+    sim = rico(1, THREE, variant, PHI3, loss_scale="tempered", tau=10.0)
+    sim.advance()
+    phi, b = sim.server.phi.flat(), [[1.5, 0.5], [-1.0, 4.0]]
+    settings = Settings(training=FULL_BATCH, dtype="float64", threads=1)
+    coming = Admission(Trained.of(sim), located(b), sim.algorithm, LOCATION, settings)
+    posterior = (-losses_of(phi, b) / 10).softmax(1)
+    assert float(posterior.min()) > 1e-3
+    assert float(posterior.max(1).values.min()) > 0.4
+    for labelled, w in ((True, posterior), (False, torch.full((2, 3), 1 / 3, dtype=torch.float64))):
+        came = coming.admit(labelled=labelled, epochs=0)
+        assert came is not None
+        assert came.predictor.weights is not None
+        mixed = (came.predictor.weights.unsqueeze(2) * came.models.flatten_candidates().flat().view(2, 3, 2)).sum(1)
+        close(mixed, w @ phi)
+        close(came.values["mse"][0], (w @ phi - torch.tensor(b)).square().mean(1))
 
 
 def test_federico_asks_itself_and_others_once_each() -> None:
