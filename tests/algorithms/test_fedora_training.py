@@ -153,6 +153,27 @@ def test_random_similarity_goes_by_names() -> None:
 
 
 @pytest.mark.parametrize("similarity", ["parameters", "gradients"])
+def test_similarities_of_the_models_are_those_of_what_has_just_come(similarity: str) -> None:
+    """exp(-|theta_k - theta_l|^2 / median) of the models after training; max(0, cos) of what training changed."""
+    algorithm = make_algorithm("fedora", "paper", similarity=similarity, lambda_rule="constant")
+    sim = simulation(classified((7, 4, 9, 5)), algorithm, rounds=3)
+    before = sim.server.initial_models(4).flat()
+    while not sim.finished:
+        sim.advance()
+        theta = sim.server.theta.flat()
+        if similarity == "parameters":
+            distances = torch.cdist(theta, theta).square()
+            pairs = distances[torch.ones(4, 4).triu(1).bool()].sort().values
+            expected = torch.exp(-distances / ((pairs[2] + pairs[3]) / 2))
+        else:
+            moved = theta - before
+            expected = torch.nn.functional.cosine_similarity(moved[:, None], moved[None], dim=2).clamp(min=0)
+        torch.testing.assert_close(sim.server.similarity, expected, rtol=0, atol=1e-9)
+        before = theta.clone()
+    assert (expected - torch.eye(4)).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("similarity", ["parameters", "gradients"])
 def test_similarities_of_the_models_are_measured_each_round(similarity: str) -> None:
     sim = simulation(
         located(POINTS, inputs=AROUND), make_algorithm("fedora", "paper", similarity=similarity), LOCATION, rounds=3
