@@ -271,6 +271,27 @@ def test_fedora_literal_by_hand() -> None:
     torch.testing.assert_close(came.models.flat()[0], expected, rtol=0, atol=1e-7)
 
 
+def test_fedora_literal_in_two_dimensions() -> None:
+    """A newcomer is as similar to itself as its members are to themselves: by p = 2, and not by 1."""
+    algorithm = make_algorithm("fedora", "paper", rank=2, attach="literal")
+    sim = trained(algorithm)
+    coming = admission(sim)
+    bases = torch.zeros(3, 7, 2, dtype=torch.float64)
+    for row in range(3):
+        inputs, targets = NEWCOMERS.train.client(row)
+        joint = torch.cat([inputs, torch.nn.functional.one_hot(targets, 3)], dim=1).double().T
+        bases[row] = torch.linalg.svd(joint, full_matrices=False).U[:, :2]
+    alone = site_of(coming).fit(coming.stack.initial(coming.initial_seed, 3)).models.flat()
+    came = coming.admit(labelled=True, epochs=0)
+    assert came is not None
+    for row in range(3):
+        everyone = torch.cat([sim.server.basis.double(), bases[row : row + 1]])
+        cross = [[float(torch.linalg.svdvals(one.T @ other).sum()) for other in everyone] for one in everyone]
+        A = propagation_matrix(row_stochastic(torch.tensor(cross, dtype=torch.float64)), 1.0)
+        expected = A[-1] @ torch.cat([sim.server.theta.flat(), alone[row : row + 1]])
+        torch.testing.assert_close(came.models.flat()[row], expected, rtol=0, atol=1e-6)
+
+
 def test_fedora_without_feature_bases_says_so() -> None:
     sim = trained("fedora", unlabelled_newcomers=False)
     with pytest.raises(CoterieError, match=r"newcomers.labelled false or both"):
