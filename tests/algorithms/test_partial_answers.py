@@ -12,6 +12,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import nn
 
+from coterie.algorithms.fedora import Fedora
 from coterie.algorithms.l2c import L2C
 from coterie.algorithms.l2gd import L2GD
 from coterie.contract import Algorithm, Site, make_algorithm
@@ -203,6 +204,25 @@ def test_a_client_that_failed_later_in_the_round_holds_no_mean_of_l2gd(monkeypat
     sim = trained(Broken(p=0.5, iterations=3), rounds=1)
     assert sim.server.transfers == 1
     assert bool(sim.server.moved[2])  # though it took the averaging step
+
+
+@dataclass(frozen=True)
+class Unpublished(Fedora):
+    """A client describes its data, and then never has a finite model to upload."""
+
+    def local_update(self, site: Site, theta_hat: Models) -> Mapping[str, Any]:
+        found = Fedora.local_update(self, site, theta_hat)
+        return {"theta": found["theta"] * torch.where(site.n == 9, torch.nan, 1.0).double()}
+
+
+@pytest.mark.parametrize("variant", ["released", "paper"])
+def test_a_client_of_fedora_that_has_uploaded_nothing_passes_nothing_on(variant: Any) -> None:
+    """Though its subspace is known, theta^0 is not propagated in its name; it takes from the others."""
+    sim = trained(Unpublished(variant=variant))
+    assert sim.server.seen.tolist() == [True, True, False, True]
+    A = sim.server.propagation
+    assert A[[0, 1, 3], 2].tolist() == [0.0] * 3
+    assert float(A[2, [0, 1, 3]].sum()) > 0.1
 
 
 @dataclass(frozen=True)
