@@ -174,6 +174,17 @@ def test_the_schedule_of_the_rounds_is_over() -> None:
     assert same(plain.models.tensors, scheduled.models.tensors)
 
 
+@pytest.mark.parametrize("name", ["apfl", "fedamp", "fedavg", "fesem", "l2c", "pfedme", "sfl"])
+def test_newcomers_have_no_rounds_for_an_optimiser_to_go_on_from(name: str) -> None:
+    """Their optimisers are fresh ones, also where those of the members were kept from round to round."""
+    adam = replace(BATCHES, optimizer="adam", lr=0.01)
+    sim = trained(name)
+    fresh, kept = (
+        admit(sim, training=replace(adam, optimizer_state=state)) for state in ("fresh", "persistent")
+    )  # fmt: skip
+    assert same(fresh.models.tensors, kept.models.tensors)
+
+
 # --- single methods ----------------------------------------------------------------------------------------------
 
 
