@@ -156,3 +156,22 @@ def test_cite_the_methods_of_a_run(tmp_path: Path) -> None:
     assert coterie("run", tiny(tmp_path), "-s", "rounds=1", "--output", run, "--quiet").exit_code == 0
     assert coterie("cite", run).stdout == coterie("cite", "ditto").stdout
     assert "is not a run directory" in error_of(coterie("cite", tmp_path))
+
+
+def test_findings_for_programs_are_json_and_with_quiet_what_is_broken_only() -> None:
+    words = ("check", "local", f"{__name__}:Broken", f"{__name__}:Broken", "--only", "alone", "--json")
+    findings = json.loads(coterie(*words, "--debug").stdout)
+    assert [(finding["method"], finding["verdict"]) for finding in findings] == [
+        ("local", "holds"),
+        ("Broken", "broken"),
+    ]
+    assert "ZeroDivisionError" in findings[1]["traceback"]
+    result = coterie(*words, "--quiet")
+    assert result.exit_code == 1
+    assert [finding["verdict"] for finding in json.loads(result.stdout)] == ["broken"]
+
+
+@pytest.mark.parametrize("words", [("ditto",), ("--all",), ("--only", "alone")])
+def test_the_list_of_questions_is_of_no_method(words: tuple[str, ...]) -> None:
+    said = error_of(coterie("check", "--list", *words))
+    assert said == "--list prints what all methods are asked: leave out METHOD, --all and --only."

@@ -49,9 +49,11 @@ def check(
         from coterie.testing.check import question
 
         if identities:
+            if methods or everything or only:
+                raise CoterieError("--list prints what all methods are asked: leave out METHOD, --all and --only.")
             _list(console, {name: question(name) for name in IDENTITIES}, as_json)
             return
-        names = [*(methods or []), *(available_algorithms() if everything else [])]
+        names = dict.fromkeys([*(methods or []), *(available_algorithms() if everything else [])])
         if not names:
             raise CoterieError("coterie check takes names of methods, or --all; --list prints what is asked.")
         findings = []
@@ -63,12 +65,12 @@ def check(
 
             findings += findings_of(name, only=only, report=None if as_json else show)
         broken = [finding for finding in findings if finding.verdict == "broken"]
-        if debug:
-            for finding in broken:
-                console.print(finding.traceback, markup=False, highlight=False)
-        if as_json:
-            print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        if as_json:  # tracebacks included
+            print(json.dumps([asdict(finding) for finding in (broken if quiet else findings)], indent=2))
         else:
+            if debug:
+                for finding in broken:
+                    console.print(finding.traceback, markup=False, highlight=False)
             count = len({finding.method for finding in findings})
             unclaimed = sum(finding.verdict == "unclaimed" for finding in findings)
             asked = f", {unclaimed} of them about what is not claimed" if unclaimed else ""
