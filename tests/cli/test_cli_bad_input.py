@@ -73,6 +73,9 @@ def test_an_existing_run_directory_is_not_overwritten_silently(here: Path) -> No
     (here / "mine" / "thesis.tex").write_text("years of work")
     assert "--overwrite" in error_of(coterie("run", path, "--output", "mine"))
     assert "not a run directory" in error_of(coterie("run", path, "--output", "mine", "--overwrite"))
+    assert error_of(coterie("run", path, "--overwrite")).startswith(
+        "--overwrite replaces the run directory that --output"
+    )
     assert [file.name for file in (here / "mine").iterdir()] == ["thesis.tex"]
 
 

@@ -22,7 +22,9 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Run directory; default: runs/<name>-<n>.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run directory.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run directory that --output names.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
     executor: Annotated[
         str | None,
@@ -53,6 +55,10 @@ def run(
     flags = {"engine": engine, "executor": executor, "workers": workers}
     overrides = [*(overrides or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     with friendly(debug, data_dir):
+        if overwrite and output is None:
+            raise CoterieError(
+                "--overwrite replaces the run directory that --output names: add --output, or leave it out."
+            )
         experiment = loaded(console, quiet)
         if track:
             stated = experiment.read_config(config, overrides).tracking  # a section of the file stays as it is
