@@ -76,6 +76,7 @@ def test_an_existing_run_directory_is_not_overwritten_silently(here: Path) -> No
     assert error_of(coterie("run", path, "--overwrite")).startswith(
         "--overwrite replaces the run directory that --output"
     )
+    assert "not a run directory" in error_of(coterie("run", path, "-s", "output=mine", "--overwrite"))
     assert [file.name for file in (here / "mine").iterdir()] == ["thesis.tex"]
 
 

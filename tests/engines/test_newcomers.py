@@ -207,9 +207,7 @@ def test_the_global_model_arrives(name: str) -> None:
         ("sfl", {"lambda1": 0.3, "lambda2": 0.1}, {"w": 0.6, "theta": 0.2}),
     ],
 )
-def test_newcomers_are_pulled_as_members_are(
-    name: str, options: dict[str, Any], pulls: dict[str, float]
-) -> None:
+def test_newcomers_are_pulled_as_members_are(name: str, options: dict[str, Any], pulls: dict[str, float]) -> None:
     """Three steps from where they arrive, each with the strengths that a member's loss has, to what they received."""
     training = replace(FULL_BATCH, lr=0.25)
     members, newcomer = located([[4.0, 0.0], [0.0, 8.0], [-2.0, 6.0]]), located([[2.0, -6.0]])

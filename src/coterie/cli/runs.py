@@ -23,7 +23,7 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Run directory; default: runs/<name>-<n>.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run directory that --output names.")
+        bool, typer.Option("--overwrite", help="Replace the run directory that --output, or the configuration, names.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or auto.")] = None,
     executor: Annotated[
@@ -55,11 +55,11 @@ def run(
     flags = {"engine": engine, "executor": executor, "workers": workers}
     overrides = [*(overrides or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     with friendly(debug, data_dir):
-        if overwrite and output is None:
+        experiment = loaded(console, quiet)
+        if overwrite and output is None and experiment.read_config(config, overrides).output is None:
             raise CoterieError(
                 "--overwrite replaces the run directory that --output names: add --output, or leave it out."
             )
-        experiment = loaded(console, quiet)
         if track:
             stated = experiment.read_config(config, overrides).tracking  # a section of the file stays as it is
             overrides += [f"tracking.{name}=true" for name in track if not getattr(stated, name, None)]
