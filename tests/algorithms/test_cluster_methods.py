@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.contract import make_algorithm
+from coterie.contract import Server, make_algorithm
 from coterie.engines import Admission, Admitted, Participation, Settings, Trained
 from coterie.errors import CoterieError
 from coterie.federation import build_federation
 from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
-from coterie.models import ModelSpec
+from coterie.models import Models, ModelSpec
 from coterie.training import TrainingSettings
 from toys import (
     BATCHES,
@@ -43,6 +43,7 @@ from toys import (
     run,
     simulation,
     state,
+    with_train_inputs,
 )
 
 OPPOSITE = [[4.0, 0.0], [-4.0, 0.0], [4.0, 2.0], [-4.0, 2.0]]
@@ -173,6 +174,46 @@ def test_ifca_an_empty_cluster_keeps_its_model() -> None:
     assert sim.server.w.flat()[1].tolist() == [77.0, 0.1]
     close(sim.server.w.flat()[2], [-2.5, 0.25])
     assert sim.algorithm.notes(sim.server) == {"clusters_in_use": 2.0}
+
+
+def overflowing(sim: Recording, cluster: int, scale: float = 1e160) -> Recording:
+    """The simulation with a model of ``cluster`` whose weights are finite and whose loss is NaN."""
+    rows = torch.ones(len(sim.server.w), dtype=torch.float64)
+    rows[cluster] = scale
+    sim.server.w = sim.server.w * rows
+    return sim
+
+
+@pytest.mark.parametrize("name", ["ifca", "hypcluster"])
+def test_nobody_chooses_a_model_that_has_diverged(name: str) -> None:
+    federation, options = classified((7, 4, 9, 5)), {"ifca": {"redraws": 0}, "hypcluster": {"warm_up": 0}}[name]
+    sim = overflowing(begun(name, 2, federation, clusters=3, model=MLP, **options), 1)
+    assert bool(sim.server.w.finite().all())
+    diverged = sim.server.w.flat()[1]
+    reports = run(sim)
+    assert not any(report.failures for report in reports)
+    assert 1 not in sim.server.choice.tolist()
+    assert torch.equal(sim.server.w.flat()[1], diverged)
+    assert bool(personal(sim).isfinite().all())
+
+
+def test_ifca_a_start_that_diverges_is_no_fault_of_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has no finite loss under any start, as with bad data, fails all the same."""
+    federation = with_train_inputs(classified((7, 4, 9, 5)), lambda inputs: inputs * torch.nan, [0])
+    sim = begun("ifca", 1, federation, clusters=2, redraws=2, least_share=0.5, model=MLP)
+    draw, scales = sim.server.initial_models, torch.tensor([1e160, 1.0] * 3, dtype=torch.float64)
+
+    def drawn(server: Server, count: int, *, distinct: bool) -> Models:
+        return draw(count, distinct=distinct) * scales[:count]
+
+    monkeypatch.setattr(Server, "initial_models", drawn)
+    (report,) = run(sim)
+    assert [failure.client for failure in report.failures] == ["client-0"]
+    choosing = [call.returned for call in sim.calls if call.method == "choose"]
+    assert len(choosing) == 3
+    for answer in choosing:
+        assert answer["choice"][-3:].tolist() == [1] * 3
+        assert bool(answer["loss"][-3:].isfinite().all())
 
 
 def test_ifca_permuting_the_models_permutes_results_only() -> None:

@@ -65,7 +65,8 @@ class ClusterModels(Algorithm):
     def choose(self, site: Site, w: Models) -> Mapping[str, Any]:
         """c* = argmin_c F_k(w_c) on the training data, the first of equals, and that loss, by which bad data show."""
         loss = site.loss("train", w.as_candidates())
-        return {"choice": loss.argmin(dim=1), "loss": loss.sum(dim=1)}
+        loss = torch.where(loss.isfinite(), loss, torch.inf)  # to torch NaN is the least of all numbers
+        return {"choice": loss.argmin(dim=1), "loss": loss.amin(dim=1)}
 
     def chosen(self, site: Site, w: Models) -> tuple[Models, Tensor]:
         """w_c* and c* of each client."""
