@@ -676,6 +676,58 @@ def test_federico_large_losses_do_not_overflow() -> None:
     assert sim.server.phi.finite().all()
 
 
+@pytest.mark.parametrize("scale", [1e160, -1e75])  # its loss overflows, or is finite and its training overflows
+@pytest.mark.parametrize(
+    ("variant", "options"),
+    [
+        ("decentralised", {}), ("decentralised", {"init": "zero"}), ("decentralised", {"tracking": "accumulated"}),
+        ("decentralised", {"step": "gradient"}), ("decentralised", {"neighbours": 1, "epsilon": 1.0}), ("central", {}),
+    ],
+)  # fmt: skip
+def test_federico_a_model_that_has_diverged_harms_nobody(variant: str, options: dict[str, Any], scale: float) -> None:
+    """It has no weight, nobody fails because of it, and the others are trained."""
+    federation = located([*B3, [1.0, 1.0]], [1, 3, 2, 2])
+    options = {"neighbours": 10, **CALM, **options}
+    sim = begun("federico", 3, federation, variant, lr=0.1, epochs=2, model=MLP, **options)
+    sim.server.phi = sim.server.phi * torch.tensor([1.0, scale, 1.0, 1.0], dtype=torch.float64)
+    before = sim.server.phi.flat()
+    reports = run(sim)
+    assert not any(report.failures for report in reports)
+    assert sim.server.w[:, 1].tolist() == [0.0] * 4
+    assert (sim.server.phi.flat() != before).any(dim=1).tolist() == [True, False, True, True]
+    assert bool(np.isfinite(reports[-1].evaluations["test"]["mse"]).all())
+
+
+def test_federico_a_model_that_is_mended_comes_back() -> None:
+    """With its new loss whole, whatever the old one was."""
+    sim = rico(2, THREE, phi=[PHI3[0], [1e200, 0.0], PHI3[2]], neighbours=2)
+    sim.advance()
+    assert sim.server.w[:, 1].tolist() == [0.0] * 3
+    first = losses_of(torch.tensor(PHI3, dtype=torch.float64), B3)
+    sim.server.phi = models_like(sim, PHI3)
+    sim.advance()
+    close(sim.server.w, (-first).softmax(1))
+
+
+def test_federico_newcomers_and_owners_predict_without_diverged_models() -> None:
+    sim = rico(1, THREE, phi=PHI3)
+    sim.advance()
+    sim.server.phi = models_like(sim, [PHI3[0], [1e200, torch.nan], PHI3[2]])
+    sim.server.w = torch.tensor([[0.6, 0.0, 0.4], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    offer = sim.algorithm.offer(sim.server, torch.arange(3))
+    assert offer["phi"].index[1].tolist() == [0, 1]  # a slot too many, which holds its own model
+    means = sim.server.w[:, [0, 2]] @ torch.tensor([PHI3[0], PHI3[2]], dtype=torch.float64)
+    error = means - torch.tensor(B3, dtype=torch.float64)
+    close(sim.sites.evaluate(offer, 1)["test"]["mse"], error.square().mean(1))
+    settings = Settings(training=FULL_BATCH, dtype="float64", threads=1)
+    newcomers = Admission(Trained.of(sim), located([[0.5, 2.0]]), sim.algorithm, LOCATION, settings)
+    admitted = newcomers.admit(labelled=True, epochs=0)
+    assert admitted is not None
+    assert admitted.predictor.weights is not None
+    losses = losses_of(torch.tensor([PHI3[0], PHI3[2]], dtype=torch.float64), [[0.5, 2.0]])
+    close(admitted.predictor.weights.sort().values, (-losses).softmax(1).sort().values)
+
+
 def test_federico_equal_losses_share_the_weight() -> None:
     sim = rico(1, THREE, phi=[PHI[0]] * 3)
     sim.advance()

@@ -457,6 +457,18 @@ def test_buffers_of_common_rows_and_of_no_weight() -> None:
     assert float(nothing.norm().sum()) == 0.0
 
 
+def test_rows_that_are_not_kept_are_zeros() -> None:
+    theta = models()
+    theta.tensors[theta.layout.parameters[0]][1] = torch.nan
+    rows = torch.tensor([True, False, True, True])
+    kept = theta.kept(rows)
+    for name, tensor in kept.tensors.items():
+        assert torch.equal(tensor[rows], theta.tensors[name][rows])
+        assert not tensor[1].any()
+        assert tensor.dtype == theta.tensors[name].dtype
+    assert theta.kept(torch.ones(4, dtype=torch.bool)) is theta
+
+
 # --- norms, finiteness, candidates ---------------------------------------------------------------------------------
 
 

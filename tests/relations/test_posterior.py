@@ -28,6 +28,30 @@ def test_losses_are_tracked_by_a_moving_average_or_accumulated(beta: float | Non
     assert before[0].tolist() == [[8.0, 2.0, 0.0, 0.0]]
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("beta", [0.25, None])
+def test_a_loss_that_is_not_finite_leaves_nothing_behind(beta: float | None, bad: float) -> None:
+    """Of three models one is finite throughout, one becomes of no use for a round, and one is of none at first."""
+    tracked, last, seen = matrix([4.0, 6.0, 0.0]), matrix([4.0, 6.0, 0.0]), torch.tensor([[True, True, False]])
+    tracked, last, seen = track_losses(tracked, last, seen, matrix([10.0, bad, bad]), torch.tensor([[0, 1, 2]]), beta)
+    assert seen.tolist() == [[True, False, False]]
+    assert posterior(tracked, seen).tolist() == [[1.0, 0.0, 0.0]]
+    tracked, last, seen = track_losses(tracked, last, seen, matrix([4.0, 3.0]), torch.tensor([[0, 2]]), beta)
+    assert seen.tolist() == [[True, False, True]]
+    tracked, last, seen = track_losses(tracked, last, seen, matrix([4.0, 3.0, 3.0]), None, beta)
+    assert bool(seen.all())
+    # the accumulated one counts with its last loss, 6, for the two rounds in which it had none
+    expected = [((4 * 0.75 + 2.5) * 0.75 + 1) * 0.75 + 1, 3.0, 3.0] if beta else [22.0, 21.0, 6.0]
+    torch.testing.assert_close(tracked, matrix(expected))
+
+
+def test_a_client_for_which_no_model_is_finite_keeps_itself() -> None:
+    tracked, nothing = matrix([4.0, 6.0, 0.0], [4.0, 6.0, 0.0]), torch.zeros(2, 3, dtype=torch.bool)
+    assert posterior(tracked, nothing, torch.tensor([2, 0])).tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    known = torch.tensor([[True, True, False], [False, True, False]])
+    assert torch.equal(posterior(tracked, known, torch.tensor([2, 0])), posterior(tracked, known))
+
+
 def test_owners_share_by_weight() -> None:
     mass, share = owner_shares(torch.tensor([0, 2, 0, 1]), torch.tensor([0.5, 0.25, 1.5, 0.0]).double(), 4)
     torch.testing.assert_close(mass, torch.tensor([2.0, 0.0, 0.25, 0.0]).double())

@@ -201,27 +201,33 @@ class FedeRiCo(Algorithm):
     def local_update(self, site: Site, phi: Models, index: Tensor) -> Mapping[str, Any]:
         """l_ib and w_i from the models of B_i; back to each owner what its model shall change, with the weight w_ib."""
         w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)), index)
-        changes = [self.change(site, phi.candidate(b), own=b == 0) for b in range(index.shape[1])]
-        return {"change": to_peers(stack_candidates(changes), index), "used": w.gather(1, index), "w": w}
+        used = w.gather(1, index)
+        changes = [self.change(site, phi.candidate(b), used[:, b], own=b == 0) for b in range(index.shape[1])]
+        return {"change": to_peers(stack_candidates(changes), index), "used": used, "w": w}
 
-    def change(self, site: Site, model: Models, own: bool) -> Models:
-        """What the client's data would change: phi_b - copy after E epochs (with the copy's buffers), or a gradient."""
+    def change(self, site: Site, model: Models, used: Tensor, own: bool = False) -> Models:
+        """What the client's data would change: phi_b - copy after E epochs (with the copy's buffers), or a gradient.
+
+        ``used: (k,)`` are the weights w_ib: a copy without any whose training diverges gives no change.
+        """
         if self.step == "gradient":
-            return site.gradient(model, "train")
-        trained = site.fit(model, optimiser="" if own else None).models
-        return (model - trained).with_buffers(trained, torch.ones(site.k, dtype=torch.bool))
+            change = site.gradient(model, "train")
+        else:
+            trained = site.fit(model, optimiser="" if own else None).models
+            change = (model - trained).with_buffers(trained, torch.ones(site.k, dtype=torch.bool))
+        return change.kept((used > 0) | change.finite())
 
     def central_update(self, site: Site, phi: Models) -> Mapping[str, Any]:
         """w_ij ~ Pi_ij exp(-sum_s l(phi_j)) with Pi = w of the round before; then w_ij grad f_i(phi_j) for every j."""
         if len(phi.lead) == 1:  # a federation of one
             phi = stack_candidates([phi])
         w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)))
-        gradients = [site.gradient(phi.candidate(j), "train") * w[:, j] for j in range(site.K)]
+        gradients = [self.change(site, phi.candidate(j), w[:, j]) * w[:, j] for j in range(site.K)]
         return {"gradient": stack_candidates(gradients)}
 
     def report(self, site: Site) -> Mapping[str, Any]:
         """The client's weights."""
-        return {"w": posterior(site.tracked, site.observed)}
+        return {"w": posterior(site.tracked, site.observed, site.clients)}
 
     def scaled(self, site: Site, mean_loss: Tensor) -> Tensor:
         """-log p(D_i | phi_b) as the sum over examples, its mean, or the sum over tau, ``(k, c)``."""
@@ -236,7 +242,7 @@ class FedeRiCo(Algorithm):
         site.tracked, site.last, site.observed = track_losses(
             site.tracked, site.last, site.observed, losses, index, self.beta if self.tracking == "ema" else None
         )
-        return posterior(site.tracked, site.observed)
+        return posterior(site.tracked, site.observed, site.clients)
 
     # --- prediction ----------------------------------------------------------------------------------------------
     def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:
@@ -262,7 +268,7 @@ class FedeRiCo(Algorithm):
         phi = received["phi"]
         if "weights" not in received:
             losses = self.scaled(site, site.loss(self.evidence, phi))
-            weights, index = heaviest(losses.neg().softmax(dim=1), NEGLIGIBLE)
+            weights, index = heaviest(posterior(losses, losses.isfinite()), NEGLIGIBLE)
             received = {"phi": phi.chosen(index), "weights": weights}
         predictor = self.personal(site, **received)
         for _ in range(epochs + 1):

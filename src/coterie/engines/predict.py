@@ -35,8 +35,9 @@ class _MixtureStack(Stack):
             outputs = self._inner.forward(own, inputs)
             if self._combine == "probabilities":
                 outputs = outputs.softmax(-1)
-            shape = (-1, *[1] * (outputs.ndim - 1))
-            total = total + weights[:, candidate].to(outputs.dtype).reshape(shape) * outputs
+            share = weights[:, candidate].to(outputs.dtype).reshape(-1, *[1] * (outputs.ndim - 1))
+            # a candidate without weight has no say, even where it has diverged and predicts NaN
+            total = total + torch.where(share == 0, 0.0, share * outputs)
         assert isinstance(total, Tensor)
         return total
 

@@ -242,6 +242,13 @@ class Models:
             tensors[name] = torch.where(rows.to(own.device).view(-1, *[1] * (own.ndim - 1)), other.tensors[name], own)
         return Models(self.layout, tensors)
 
+    def kept(self, rows: Tensor) -> Models:
+        """The same models where ``rows: (k,)`` bool is true, and zeros, parameters and buffers, in all other rows."""
+        if bool(rows.all()):
+            return self
+        rows = rows.to(self.device)
+        return self._map(lambda t: t.where(rows.view(-1, *[1] * (t.ndim - 1)), torch.zeros_like(t)))
+
     def without_buffers(self) -> Models:
         """The parameters alone, as a gradient has them: control variates and momenta have no statistics."""
         layout = replace(self.layout, buffers=())

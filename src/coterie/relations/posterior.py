@@ -6,18 +6,22 @@ import torch
 from torch import Tensor
 
 
-def posterior(tracked: Tensor, observed: Tensor) -> Tensor:
+def posterior(tracked: Tensor, observed: Tensor, own: Tensor | None = None) -> Tensor:
     """``w_i. = softmax(-L^_i.)`` over the models that were evaluated.
 
     Args:
         tracked: ``(k, K)`` tracked losses L^, minus log-likelihoods up to a constant of each row.
-        observed: ``(k, K)`` whether the client has evaluated the model; one in each row at least.
+        observed: ``(k, K)`` whether the client has evaluated the model, and its last loss was finite.
+        own: ``(k,)`` the model that has all the weight where there is no such model; without it the row is NaN.
 
     Returns:
         ``(k, K)``, rows sum to one; models not evaluated have no weight.
 
     Source: "Find Your Friends: Personalized Federated Learning with the Right Collaborators" (FedeRiCo), Algorithm 1.
     """
+    if own is not None:
+        itself = own.unsqueeze(1) == torch.arange(observed.shape[1], device=own.device)
+        observed = observed | (itself.to(observed.device) & ~observed.any(dim=1, keepdim=True))
     return torch.where(observed, -tracked, -torch.inf).softmax(dim=1)
 
 
@@ -56,6 +60,9 @@ def track_losses(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Note the losses of a round; models not evaluated in it count with their last loss.
 
+    A loss that is not finite says that the model is of no use now. It is no evaluation, so that no sum ever holds it;
+    the model counts as not observed until it has a finite loss again, which is taken as a first one is.
+
     Args:
         tracked: ``(k, K)`` tracked losses L^ of the rounds before.
         last: ``(k, K)`` the loss at each model's last evaluation.
@@ -70,10 +77,13 @@ def track_losses(
 
     Source: FedeRiCo, Algorithm 1 (moving average) and its E-step unrolled (accumulated).
     """
-    last = losses if index is None else last.scatter(1, index, losses)
-    seen = torch.ones_like(observed) if index is None else observed.scatter(1, index, True)
+    if index is None:
+        index = torch.arange(last.shape[1], device=last.device).expand(losses.shape)
+    finite = losses.isfinite()
+    last = last.scatter(1, index, torch.where(finite, losses, last.gather(1, index)))
+    seen = observed.scatter(1, index, finite)
     if beta is None:
-        return torch.where(seen, tracked + last, tracked), last, seen
+        return tracked + last, last, seen  # both are 0 where there was no loss yet
     moved = (1.0 - beta) * tracked + beta * last
     return torch.where(seen & ~observed, last, moved), last, seen
 
