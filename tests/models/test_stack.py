@@ -14,6 +14,7 @@ from coterie.errors import CoterieError
 from coterie.models import Models, Stack, build_model, module_of
 from coterie.models.precision import forbid_short_products
 from coterie.models.stack import head_name
+from coterie.training import batch_gradient, squared_error
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 
@@ -263,6 +264,54 @@ def test_two_dropouts_draw_two_masks_even_where_they_are_one_object() -> None:
             outputs = stack.forward(rows.tensors, torch.ones(1, 3000, 4), train=True, keys=torch.tensor([5]))
             kept = (outputs - rows.tensors["2.bias"]) / 4
             assert float(kept.mean()) == pytest.approx(1.0, abs=0.05)  # a quarter of four entries, twice doubled
+
+
+class Twice(nn.Module):
+    """One dropout layer that is called twice."""
+
+    def __init__(self, drop: nn.Module) -> None:
+        super().__init__()
+        self.drop, self.linear = drop, nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.drop(self.drop(x)))
+
+
+def twice_in_a_block() -> nn.Module:
+    block = nn.Sequential(nn.Identity(), nn.Dropout(0.5))
+    return nn.Sequential(block, nn.Identity(), block, nn.Linear(4, 1))
+
+
+@pytest.mark.parametrize(
+    ("build", "executor"),
+    [
+        (lambda: Twice(nn.Dropout(0.5)), "vmap"), (lambda: Twice(nn.Dropout(0.5)), "loop"), (twice_in_a_block, "vmap"),
+        (twice_in_a_block, "loop"), (twice_in_a_block, "stacked"), (lambda: Twice(nn.Dropout1d(0.5)), "vmap"),
+    ],
+)  # fmt: skip
+def test_a_dropout_layer_draws_another_mask_at_each_call(build: Callable[[], nn.Module], executor: str) -> None:
+    """A quarter of the entries is left; gradients are of what is left, which the next pass with this key repeats."""
+    stack = stack_of(build, executor)
+    assert stack.executor == executor
+    rows, keys = stack.initial(0, 2, distinct=True), torch.tensor([5, 6])
+    for _, tensor in rows.parameters():
+        tensor.fill_(0.0)
+    weight = next(name for name in rows.tensors if name.endswith("weight"))
+    rows.tensors[weight].fill_(1 / 16)
+    inputs = torch.ones(2, 3000, 4, dtype=torch.float64)
+    kept = stack.forward(rows.tensors, inputs, train=True, keys=keys)
+    torch.testing.assert_close((4 * kept).round(), 4 * kept, **EXACT)  # of four entries, those that were doubled twice
+    assert kept.mean(dim=(1, 2)).tolist() == pytest.approx([0.25, 0.25], abs=0.02)
+    assert not torch.equal(kept[0], kept[1])
+    assert torch.equal(stack.forward(rows.tensors, inputs, train=True, keys=keys), kept)
+    # of the mean of (z - 1/2)^2, where z is proportional to all weights together
+    targets, mean = (
+        torch.full((2, 3000), 0.5, dtype=torch.float64),
+        torch.full((2, 3000), 1 / 3000, dtype=torch.float64),
+    )
+    gradient = batch_gradient(stack, rows.tensors, (weight,), inputs, targets, mean, squared_error, keys=keys)[weight]
+    expected = (2 * (kept - 0.5) * kept * 16).mean(dim=(1, 2))
+    torch.testing.assert_close(gradient.sum(dim=(1, 2)), expected, **EXACT)
 
 
 @pytest.mark.parametrize("executor", ["vmap", "loop"])

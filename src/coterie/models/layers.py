@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from coterie.models.dropout import KEY, KeyedDropout, mix, uniform
+from coterie.models.dropout import KEY, KeyedDropout, mask_keys, uniform
 
 _ELEMENTWISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus,
@@ -151,12 +151,13 @@ class Dropout:
 
     def __init__(self, module: KeyedDropout, name: str) -> None:
         self.key, self.number, self.p = f"{name}.{KEY}", module.number, module.p
+        self.call = 0  # which one of a pass this is, where the module stands in several places
 
     def forward(self, tensors: Tensors, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """Zero with probability p, and the others divided by 1 - p; what stays is kept for the way back."""
         if self.key not in tensors or self.p == 0.0:
             return inputs, None
-        keys = mix(tensors[self.key] + self.number)
+        keys = mask_keys(tensors[self.key], self.number, self.call)
         stay = torch.vmap(lambda key: uniform(key, inputs[0].numel()))(keys).view(inputs.shape) >= self.p
         return self._thinned(inputs, stay), stay
 
@@ -208,7 +209,15 @@ def stacked_layers(module: nn.Module) -> StackedLayers | None:
     if len(list(module.parameters())) != len(list(module.named_parameters(remove_duplicate=False))):
         return None  # layers that share their weights have one name for two places
     found = _collect(module, "")
-    return None if found is None else StackedLayers(found)
+    if found is None:
+        return None
+    places: dict[int, list[Dropout]] = {}
+    for layer in found:
+        if isinstance(layer, Dropout):  # a block of layers may stand in several places; its key has the first's name
+            same = places.setdefault(layer.number, [])
+            layer.key, layer.call = (same[0].key if same else layer.key), len(same)
+            same.append(layer)
+    return StackedLayers(found)
 
 
 def _collect(module: nn.Module, name: str) -> list[Layer] | None:

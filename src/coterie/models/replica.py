@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.errors import CoterieError
+from coterie.models.dropout import count_calls
 
 
 class Replica:
@@ -21,6 +22,7 @@ class Replica:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = copy.deepcopy(module)
+        count_calls(self.module)
         self._parameters = dict(self.module.named_parameters())
         self._held = {**self._parameters, **dict(self.module.named_buffers())}
 

@@ -21,7 +21,7 @@ from torch.func import vmap as torch_vmap
 
 from coterie.errors import CoterieError, describe
 from coterie.models.culprit import at_work, drawing, first_of, named, not_stackable
-from coterie.models.dropout import replace_dropout
+from coterie.models.dropout import count_calls, replace_dropout
 from coterie.models.layers import Sinks, StackedLayers, stacked_layers
 from coterie.models.precision import Precision, autocast, forbid_short_products, lowered, products_in, raised
 from coterie.models.replica import Replica, channels_last, explained, set_mode
@@ -213,6 +213,7 @@ class Stack:
         """The thread's own module, to which a functional call lends tensors for a moment."""
         if not hasattr(self._threads, "module"):
             self._threads.module = copy.deepcopy(self.module)
+            count_calls(self._threads.module)
         module: nn.Module = self._threads.module
         return module
 
