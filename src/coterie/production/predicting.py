@@ -98,7 +98,7 @@ def _check_asked(
     """Raise CoterieError where an export is not the model that is asked for."""
     if client not in (None, export.client):
         raise CoterieError(f"{directory} is the model of {export.client}, not of {client}.")
-    if algorithm not in (None, export.system, export.label):
+    if algorithm not in (None, export.system, export.label, export.label.split(" (")[0]):
         raise CoterieError(f"{directory} is a model of {export.label}: leave out --algorithm {algorithm}.")
     if seed not in (None, export.seed):
         raise CoterieError(f"{directory} is a model of seed {export.seed}: leave out --seed {seed}.")
