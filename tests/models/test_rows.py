@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from coterie.models import Layout, Models, stack_rows
+from coterie.models import Layout, Models, stack_candidates, stack_rows
 from coterie.models.rows import Buffers
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -484,6 +485,50 @@ def test_norms_and_products_are_of_parameters_in_float64() -> None:
     assert small.dot(small).tolist() == [1e16 + 10] * 4  # float32 would lose the tens
 
 
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor in float64 that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and made.dtype == torch.float64:
+            self.numbers = max(self.numbers, made.numel())
+        return made
+
+
+def broad(k: int, seed: int = 0, n: int = 40_000) -> Models:
+    """Rows that are cut into several pieces."""
+    draw = torch.Generator().manual_seed(seed)
+    shapes = {"w": torch.Size([n]), "b": torch.Size([3])}
+    own = Layout(("w", "b"), (), shapes, frozenset({"b"}))
+    return Models(own, {name: torch.randn(k, *shape, generator=draw) for name, shape in shapes.items()})
+
+
+def test_products_of_broad_rows_need_little_memory() -> None:
+    theta, row = broad(24), broad(1, seed=1)
+    cases = {"norm": (theta, theta), "rows": (theta, broad(24, seed=2)), "one": (theta, row), "of one": (row, theta)}
+    cases |= {"common": (theta, row.repeat(24)), "both": (row.repeat(24), row.repeat(24))}
+    for case, (one, other) in cases.items():
+        with Largest() as largest:
+            product = one.dot(other)
+        expected = (one.flat().double() * other.flat().double()).sum(1)
+        torch.testing.assert_close(product, expected, rtol=1e-12, atol=1e-9, msg=case)
+        assert largest.numbers <= torch.get_num_threads() * 2**16, case
+
+
+def test_the_product_of_a_row_does_not_depend_on_the_others() -> None:
+    """To the last bit, whether it is alone, among few or among many, and whether its partner is common to all."""
+    for n in (3, 2**14, 40_000):
+        theta, other, row = broad(70, n=n), broad(70, seed=1, n=n), broad(1, seed=2, n=n)
+        for chosen in ([0], [5, 69], list(range(40))):
+            assert torch.equal(theta[chosen].dot(other[chosen]), theta.dot(other)[chosen])
+            assert torch.equal(theta[chosen].norm(), theta.norm()[chosen])
+            assert torch.equal(theta[chosen].dot(row), theta.dot(row.repeat(70))[chosen])
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("name", ["w", "s", "mean"])
 def test_finite_rows(value: float, name: str) -> None:
@@ -526,6 +571,8 @@ def test_candidates() -> None:
     assert equal(wide.flatten_candidates(), theta)
     torch.testing.assert_close(wide.norm(), theta.norm().view(2, 3), **EXACT)
     torch.testing.assert_close(wide.dot(wide * 2.0), 2 * theta.dot(theta).view(2, 3), **EXACT)
+    one, other = stack_candidates([broad(2, seed) for seed in (0, 1, 2)]), stack_candidates([broad(2, 3)] * 3)
+    torch.testing.assert_close(one.dot(other)[:, 1], broad(2, 1).dot(broad(2, 3)), rtol=1e-12, atol=0)
     weights = torch.rand(2, 3, dtype=torch.float64)
     assert equal((wide * weights).flatten_candidates(), theta * weights.flatten())
     torch.testing.assert_close(

@@ -15,6 +15,8 @@ from coterie.models.mixing import Mixing, as_weights
 
 Buffers = Literal["average", "local", "server"]
 NOTHING = ""  # the one parameter, of size 0, of a part that has none
+PIECE, WIDTH = 1 << 16, 1 << 14
+"""Numbers that a thread converts to float64 at a time (half a MiB, for its cache), and of one row among them."""
 Rows = int | slice | Sequence[int] | Tensor
 
 
@@ -378,12 +380,11 @@ class Models:
 
     def dot(self, other: Models) -> Tensor:
         """Inner products of the rows of two stacks over parameters, ``(k,)`` or ``(k, c)`` in float64."""
-        lead = len(self.lead)
-        products = (
-            (_flat(tensor, lead).double() * _flat(other.tensors[name], lead).double()).sum(-1)
-            for name, tensor in self.parameters()
-        )
-        return torch.stack(list(products)).sum(0)
+        lead, products = len(self.lead), []
+        for name, tensor in self.parameters():
+            own = _flat(tensor, lead)
+            products.append(_row_products(own, own if other is self else _flat(other.tensors[name], lead)))
+        return torch.stack(products).sum(0)
 
     def flat(self) -> Tensor:
         """The parameters as a matrix ``(k, d)``, a copy."""
@@ -509,6 +510,28 @@ def _same_storage(parts: Sequence[Models]) -> bool:
 def _flat(tensor: Tensor, lead: int = 1) -> Tensor:
     """``(*lead, *shape) -> (*lead, numbers of one row)``, for scalars and for no rows at all too."""
     return tensor.reshape(*tensor.shape[:lead], prod(tensor.shape[lead:]))
+
+
+def _row_products(one: Tensor, other: Tensor) -> Tensor:
+    """Inner products over the last axis of two tensors ``(*lead, n)``, ``(*lead,)`` in float64, piece by piece.
+
+    Columns are cut in the same places whatever the number of rows, and each row is summed by itself, so that a row's
+    product does not depend on those beside it. A row that is common to all is converted once for all of them.
+    """
+    n = one.shape[-1]
+    if n <= WIDTH and max(one.numel(), other.numel()) <= PIECE:
+        return (one.double() * other.double()).sum(-1)
+    total = (one[..., :0] * other[..., :0]).sum(-1, dtype=torch.float64)  # zeros in the shape of the result
+    factors = [each[:1] if each.stride(0) == 0 else each for each in ([one] if one is other else [one, other])]
+    at_once = PIECE * (torch.get_num_threads() if total.device.type == "cpu" else 1 << 8)
+    height = max(1, at_once * len(total) // max(1, total.numel() * min(n, WIDTH)))
+    for left in range(0, n, WIDTH):
+        columns = [each[..., left : left + WIDTH] for each in factors]
+        columns = [each.double() if len(each) == 1 else each for each in columns]
+        for top in range(0, len(total), height):
+            parts = [each if len(each) == 1 else each[top : top + height].double() for each in columns]
+            total[top : top + height] += (parts[0] * parts[-1]).sum(-1)
+    return total
 
 
 def _product(weights: Tensor | Mixing, source: Tensor, out: Tensor | None) -> Tensor:
