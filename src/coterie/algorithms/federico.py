@@ -200,9 +200,13 @@ class FedeRiCo(Algorithm):
 
     def local_update(self, site: Site, phi: Models, index: Tensor) -> Mapping[str, Any]:
         """l_ib and w_i from the models of B_i; back to each owner what its model shall change, with the weight w_ib."""
-        w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)), index)
+        losses = self.scaled(site, site.loss(self.evidence, phi))
+        w = self.observe(site, losses, index)
         used = w.gather(1, index)
-        changes = [self.change(site, phi.candidate(b), used[:, b], own=b == 0) for b in range(index.shape[1])]
+        told = used.where(
+            losses.isfinite().any(dim=1, keepdim=True), 1.0
+        )  # without any loss it is the client that fails
+        changes = [self.change(site, phi.candidate(b), told[:, b], own=b == 0) for b in range(index.shape[1])]
         return {"change": to_peers(stack_candidates(changes), index), "used": used, "w": w}
 
     def change(self, site: Site, model: Models, used: Tensor, own: bool = False) -> Models:
@@ -221,8 +225,10 @@ class FedeRiCo(Algorithm):
         """w_ij ~ Pi_ij exp(-sum_s l(phi_j)) with Pi = w of the round before; then w_ij grad f_i(phi_j) for every j."""
         if len(phi.lead) == 1:  # a federation of one
             phi = stack_candidates([phi])
-        w = self.observe(site, self.scaled(site, site.loss(self.evidence, phi)))
-        gradients = [self.change(site, phi.candidate(j), w[:, j]) * w[:, j] for j in range(site.K)]
+        losses = self.scaled(site, site.loss(self.evidence, phi))
+        w = self.observe(site, losses)
+        told = w.where(losses.isfinite().any(dim=1, keepdim=True), 1.0)
+        gradients = [self.change(site, phi.candidate(j), told[:, j]) * w[:, j] for j in range(site.K)]
         return {"gradient": stack_candidates(gradients)}
 
     def report(self, site: Site) -> Mapping[str, Any]:
