@@ -2,8 +2,9 @@
 
 The Gram identity ``|x - y|^2 = |x|^2 + |y|^2 - 2 <x, y>`` is one matrix product, but cancels badly when the
 models lie close together and far from zero. Moving the origin to one of them, in float64, removes that for
-one group of models. Pairs that are still close compared with the spread of all models (two tight, distant
-groups) are measured again from their difference, so that equal models have the distance 0 exactly.
+one group of models. Where many pairs are still close compared with their distance from there (the group is
+another one, or that one model lies far off), the origin moves into their midst, for them. The last few are
+measured again from their difference, so that equal models have the distance 0 exactly.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,10 @@ CHUNK, NARROWEST = 1 << 18, 256
 """Entries converted to float64 at a time (2 MiB, which a core's cache holds) and the fewest columns."""
 
 CLOSE = 1e-6
-"""A pair whose squared distance is below this share of its squared norms is measured from its difference."""
+"""A pair whose squared distance is below this share of its squared norms is measured once more, from nearby."""
+
+MANY = 2
+"""Close pairs that are measured one by one, for each row of the two stacks: 4 K of the pairs among K models."""
 
 
 def squared_distances(blocks: Tensor | Iterable[Tensor]) -> Tensor:
@@ -40,14 +44,9 @@ def squared_distances(blocks: Tensor | Iterable[Tensor]) -> Tensor:
         gram += centred @ centred.T
     norms = gram.diagonal()
     both = norms[:, None] + norms[None, :]
-    distances = both - 2 * gram
-    distances[~torch.isfinite(distances)] = torch.nan
-    # Where both norms are zero, all models are equal and there is nothing to measure again.
-    close = torch.triu((distances <= CLOSE * both) & (both > 0), diagonal=1)
-    first, second = torch.nonzero(close, as_tuple=True)
-    exact = _pair_distances(matrices, first, second)
+    distances = _known(both - 2 * gram)
+    _measure_close(distances, torch.triu(_close(distances, both), diagonal=1), matrices, matrices)
     distances = torch.triu(distances, diagonal=1)
-    distances[first, second] = exact
     return (distances + distances.T).cpu()
 
 
@@ -68,18 +67,8 @@ def cross_distances(blocks: Tensor | Iterable[Tensor], others: Tensor | Iterable
     first, second = _matrices(blocks), _matrices(others)
     if [matrix.shape[1] for matrix in first] != [matrix.shape[1] for matrix in second]:
         raise ValueError("distances need two stacks of the same shapes")
-    K, L = first[0].shape[0], second[0].shape[0]
-    norms = torch.zeros(K + L, dtype=torch.float64, device=first[0].device)
-    products = torch.zeros(K, L, dtype=torch.float64, device=first[0].device)
-    for one, other in zip(_chunks(first, K + L), _chunks(second, K + L), strict=True):
-        centred = _centred(torch.cat([one, other]))
-        norms += centred.square().sum(dim=1)
-        products += centred[:K] @ centred[K:].T
-    both = norms[:K, None] + norms[None, K:]
-    distances = both - 2 * products
-    distances[~torch.isfinite(distances)] = torch.nan
-    rows, columns = torch.nonzero((distances <= CLOSE * both) & (both > 0), as_tuple=True)
-    distances[rows, columns] = _pair_distances(first, rows, columns, second)
+    distances, both = _by_products(first, second)
+    _measure_close(distances, _close(distances, both), first, second)
     return distances.clamp(min=0.0).cpu()
 
 
@@ -143,12 +132,13 @@ def _matrices(blocks: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [tensor.detach().reshape(tensor.shape[0], tensor.shape[1:].numel()) for tensor in tensors]
 
 
-def _chunks(matrices: list[Tensor], rows: int) -> Iterator[Tensor]:
-    """Yield float64 column slices of at most ``CHUNK`` entries."""
+def _chunks(matrices: list[Tensor], rows: int, taken: Tensor | None = None) -> Iterator[Tensor]:
+    """Yield float64 column slices, of the rows ``taken`` or of all, of at most ``CHUNK`` entries in ``rows`` rows."""
     width = max(NARROWEST, CHUNK // max(1, rows))
     for matrix in matrices:
         for start in range(0, matrix.shape[1], width):
-            yield matrix[:, start : start + width].to(torch.float64)
+            part = matrix[:, start : start + width]
+            yield (part if taken is None else part[taken]).to(torch.float64)
 
 
 def _centred(part: Tensor) -> Tensor:
@@ -161,15 +151,58 @@ def _centred(part: Tensor) -> Tensor:
     return part - part[finite][:1]
 
 
-def _pair_distances(
-    matrices: list[Tensor], first: Tensor, second: Tensor, others: list[Tensor] | None = None
-) -> Tensor:
-    """Squared distances ``(m,)`` of the row pairs (first[i], second[i]) from their float64 differences."""
-    total = torch.zeros(first.numel(), dtype=torch.float64, device=first.device)
-    for matrix, other in zip(matrices, others or matrices, strict=True):
+def _known(distances: Tensor) -> Tensor:
+    """The same, in place, with NaN for what is not finite."""
+    distances[~torch.isfinite(distances)] = torch.nan
+    return distances
+
+
+def _close(distances: Tensor, both: Tensor) -> Tensor:
+    """Pairs whose distances say little beside ``both`` squared norms; where these are zero, the models are equal."""
+    return (distances <= CLOSE * both) & (both > 0)
+
+
+def _by_products(
+    first: list[Tensor], second: list[Tensor], rows: Tensor | None = None, columns: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Squared distances ``(K, L)`` between (chosen) rows of two stacks about the first finite one, and both norms."""
+    K, L = (len(stack[0]) if taken is None else len(taken) for stack, taken in ((first, rows), (second, columns)))
+    norms = torch.zeros(K + L, dtype=torch.float64, device=first[0].device)
+    products = torch.zeros(K, L, dtype=torch.float64, device=first[0].device)
+    for one, other in zip(_chunks(first, K + L, rows), _chunks(second, K + L, columns), strict=True):
+        centred = _centred(torch.cat([one, other]))
+        norms += centred.square().sum(dim=1)
+        products += centred[:K] @ centred[K:].T
+    both = norms[:K, None] + norms[None, K:]
+    return _known(both - 2 * products), both
+
+
+def _measure_close(distances: Tensor, close: Tensor, first: list[Tensor], second: list[Tensor]) -> None:
+    """Measure the pairs ``close: (K, L)`` once more and write what comes out into ``distances``, in place.
+
+    While they are many, the row with the most partners becomes the origin for its partners and for all that are close
+    to these, which settles its own pairs at least.
+    """
+    while int(close.sum()) > MANY * sum(close.shape):
+        centre = close.sum(dim=1).argmax()
+        columns = close[centre].nonzero().flatten()
+        rows = close[:, columns].any(dim=1).nonzero().flatten()
+        nearby, both = _by_products(first, second, torch.cat([centre.view(1), rows]), columns)
+        settled = close[rows][:, columns] & ~_close(nearby, both)[1:]
+        at, to = settled.nonzero(as_tuple=True)
+        distances[rows[at], columns[to]] = nearby[1:][at, to]
+        close[rows[at], columns[to]] = False
+    at, to = close.nonzero(as_tuple=True)
+    distances[at, to] = _pair_distances(first, second, at, to)
+
+
+def _pair_distances(first: list[Tensor], second: list[Tensor], at: Tensor, to: Tensor) -> Tensor:
+    """Squared distances ``(m,)`` of the row pairs (at[i], to[i]) from their float64 differences."""
+    total = torch.zeros(at.numel(), dtype=torch.float64, device=at.device)
+    for matrix, other in zip(first, second, strict=True):
         pairs = max(1, CHUNK // max(1, matrix.shape[1]))
-        for start in range(0, first.numel(), pairs):
+        for start in range(0, at.numel(), pairs):
             here = slice(start, start + pairs)
-            difference = matrix[first[here]].to(torch.float64) - other[second[here]].to(torch.float64)
+            difference = matrix[at[here]].to(torch.float64) - other[to[here]].to(torch.float64)
             total[here] += difference.square().sum(dim=1)
     return total
