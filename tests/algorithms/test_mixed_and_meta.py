@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from coterie.contract import Site, make_algorithm
@@ -20,6 +20,7 @@ from coterie.engines import Admission, Participation, Settings, Simulation, Trai
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.federation.federation import Federation
+from coterie.models import ModelSpec
 from coterie.training.keys import generator
 from toys import (
     BATCHES,
@@ -436,6 +437,30 @@ def test_per_fedavg_first_order_is_enough_where_there_is_no_curvature() -> None:
     one, two = (played("per-fedavg", 2, model=BLIND, variant=variant, alpha=0.3) for variant in ("fo", "hf"))
     assert torch.equal(one.server.w.flat(), two.server.w.flat())
     assert two.server.w.finite().all()
+
+
+class Root(nn.Module):
+    """Its square is its position and a constant, so that squared errors about 0 are linear: slopes and no Hessian."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.zeros(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.0 * x.flatten(1).sum(1, keepdim=True) + (self.position + 9.0).sqrt()
+
+
+def root(feature_shape: Any, classes: int) -> nn.Module:
+    return Root(classes)
+
+
+def test_per_fedavg_second_order_adds_nothing_to_a_linear_loss() -> None:
+    """FO = HF where the Hessian is 0 and the gradient is not."""
+    federation = located([[0.0, 0.0], [0.0, 0.0]], [1, 3])
+    model = ModelSpec("test_mixed_and_meta:root")
+    one, two = (played("per-fedavg", 3, federation, model, variant=variant, alpha=0.3) for variant in ("fo", "hf"))
+    close(one.server.w.flat(), [[-0.75, -0.75]])  # three steps of rate 1/2 along (1/2, 1/2)
+    close(two.server.w.flat(), one.server.w.flat(), atol=1e-8)
 
 
 def test_per_fedavg_draws_independent_batches(monkeypatch: pytest.MonkeyPatch) -> None:
