@@ -90,6 +90,19 @@ def test_a_client_that_gains_nothing_is_not_pulled() -> None:
     assert state(sim, "lambda_k").tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize(("rule", "least"), [("gain", 0.125), ("exp", 0.0)])
+def test_a_gain_that_is_no_number_is_none(rule: str, least: float) -> None:
+    """Validation data of client 1 that are NaN: it goes on with the smallest lambda, and is no failure."""
+    federation = located(POINTS, inputs=AROUND)
+    inputs = federation.validation.inputs.clone()
+    inputs[1] = torch.nan
+    spoilt = replace(federation, validation=replace(federation.validation, inputs=inputs))
+    options = {"lambda_rule": rule, "epsilon": 0.125, "label_scale": 0.0}
+    sim = fedora(spoilt, 3, lr=0.2, **options)
+    assert all(report.failures == () for report in run(sim))
+    assert state(sim, "lambda_k")[1] == least
+
+
 def test_a_client_without_validation_data_measures_its_training_data() -> None:
     federation = located(POINTS, inputs=AROUND)
     empty = replace(federation.validation, offsets=torch.zeros(4, dtype=torch.int64))
