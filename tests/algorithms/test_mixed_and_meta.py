@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -601,11 +600,18 @@ def test_l2gd_models_travel_when_an_averaging_step_follows_a_local_one() -> None
     assert abs(transfers - expected) < 3 * deviation
 
 
-def test_l2gd_expected_traffic() -> None:
-    """T23: over many seeds of coins, p (1 - p) transfers for each iteration."""
-    for p in (0.1, 0.4):
-        counts = [sum(now and not before for before, now in pairwise(row)) for row in coins_of(400, 50, p)]
-        assert abs(np.mean(counts) / 49 - p * (1 - p)) < 0.01
+@pytest.mark.parametrize("p", [0.1, 0.4])
+def test_l2gd_expected_traffic(p: float) -> None:
+    """T23: over many coins of a run p (1 - p) transfers for each, however the rounds cut them."""
+    coins = 0
+    for rounds, iterations in ((40, 50), (200, 10)):
+        sim = played("l2gd", rounds, lr=0.01, p=p, iterations=iterations)
+        coins = rounds * iterations
+        deviation = (coins * p * (1 - p)) ** 0.5
+        assert abs(sim.server.transfers - coins * p * (1 - p)) < 4 * deviation
+        table = sim.ledger.per_client()
+        sent = table[(table.phase == "train") & (table.kind == "model") & (table.direction == "up")]["bytes"]
+        assert sent.tolist() == [sim.server.transfers * 2 * 8] * 2
 
 
 def test_l2gd_with_half_of_the_clients() -> None:
