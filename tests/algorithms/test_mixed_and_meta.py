@@ -604,7 +604,7 @@ def test_l2gd_models_travel_when_an_averaging_step_follows_a_local_one() -> None
 def test_l2gd_expected_traffic(p: float) -> None:
     """T23: over many coins of a run p (1 - p) transfers for each, however the rounds cut them."""
     coins = 0
-    for rounds, iterations in ((40, 50), (200, 10)):
+    for rounds, iterations in ((20, 50), (50, 10)):
         sim = played("l2gd", rounds, lr=0.01, p=p, iterations=iterations)
         coins = rounds * iterations
         deviation = (coins * p * (1 - p)) ** 0.5
