@@ -69,6 +69,12 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     assert "is given twice" in error_of(coterie("tune", path, "--space", "lambda=1", "--space", "lambda=2"))
     assert "leave out what else describes one" in error_of(coterie("tune", path, "--resume", "runs/x"))
     assert "leave out what else describes one" in error_of(coterie("tune", "--resume", "runs/x", "--device", "cpu"))
+    assert "leave out what else describes one" in error_of(coterie("tune", "--resume", "runs/x", "--trials", "0"))
+    words = ["tune", path, "-a", "ditto", "--space", "lambda=1", "--write-preset"]
+    assert "an experiment is a file that ends in .yaml" in error_of(coterie(*words, "results.parquet"))
+    (tmp_path / "file").touch()
+    assert "file" in error_of(coterie(*words, "file/best.yaml"))
+    assert not (tmp_path / "runs").exists(), "nothing was searched"
     assert "There is no run directory" in error_of(coterie("tune", "--resume", "runs/x"))
     bad = ["-s", "tune.space={lambda: [1]}", "-s", "tune.trails=3"]
     assert "unknown key tune.trails: did you mean tune.trials?" in error_of(coterie("tune", path, "-a", "ditto", *bad))

@@ -10,15 +10,18 @@ import onnxruntime
 import pandas as pd
 import pytest
 import torch
-from stored import NAMES, SCHEMA, answers, federation_of, of_table, store, table
+from stored import NAMES, SCHEMA, answers, federation_of, of_table, stack_of, store, table
 from tiny_runs import tiny_run
 from torch import Tensor, nn
 
 import coterie
+from coterie.contract import Predictor
 from coterie.errors import CoterieError
+from coterie.experiment.handover import handed_over
 from coterie.federation.data import Normal
-from coterie.models import ModelSpec
+from coterie.models import ModelSpec, stack_candidates
 from coterie.production.formats import FILES, RUNNERS, Format
+from coterie.runs import RunDirectory, save_models
 
 ALL: tuple[Format, ...] = ("torchscript", "torch-export", "onnx")
 
@@ -57,6 +60,8 @@ def test_sequences_through_a_gru(tmp_path: Path) -> None:
     spec = ModelSpec("gru", {"hidden": 4})
     federation = federation_of(series, 2, task="regression")
     run, models = store(tmp_path / "run", federation, spec)
+    with pytest.raises(CoterieError, match="this is a regression"):
+        coterie.export(run.path, "north", logits=True)
     (exported,) = coterie.export(run.path, "north")
     check_files(exported.directory, series[:4], answers(federation, spec, models, 0))
 
@@ -155,6 +160,24 @@ def test_a_mixture_of_a_real_run_is_one_module(tmp_path: Path) -> None:
     logits = coterie.export(result.directory, "client-02", logits=True, format="torchscript", output=tmp_path / "l")
     found = RUNNERS["torchscript"](logits[0].directory / "model.ts.pt")(inputs)
     torch.testing.assert_close(found.softmax(-1), probabilities, rtol=0, atol=1e-5)
+
+
+def test_a_candidate_without_weight_has_no_say_though_it_has_diverged(tmp_path: Path) -> None:
+    inputs, spec = torch.randn(8, 4, generator=torch.Generator().manual_seed(1)), ModelSpec("linear", {})
+    federation = federation_of(inputs)
+    stack = stack_of(federation, spec)
+    rows = stack.initial(7, 4, distinct=True)
+    for tensor in rows.tensors.values():
+        tensor[1] = torch.nan
+    candidates = stack_candidates([rows[:2], rows[2:]])  # south's first is the one that is lost
+    weights = torch.tensor([[0.25, 0.75], [0.0, 1.0]], dtype=torch.float64)
+    run = RunDirectory.create(tmp_path / "run", "stored")
+    facts = handed_over(federation, spec, Predictor(candidates, weights), federation.names)
+    save_models(run, "federico", "", 0, federation.names, candidates.tensors, round=3, facts=facts)
+    (exported,) = coterie.export(run.path, "south")
+    expected = stack.forward(rows[3:].tensors, inputs[None, 4:])[0].softmax(-1).detach()
+    check_files(exported.directory, inputs[4:], expected)
+    assert "| model | mixture of 1 models `linear`" in (exported.directory / "README.md").read_text()
 
 
 def test_the_card_compares_with_local_in_the_round_that_the_metric_of_the_run_chooses(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def report(
             if not output.parent.is_dir():
                 raise CoterieError(f"--output {output}: there is no folder {output.parent}.")
             refuse_results(output)
+            if output.suffix.lower() not in (".html", ".htm"):
+                raise CoterieError(f"--output {output}: the page is a file that ends in .html.")
         write_text(path, page(run))
         for sentence in run.missing[:5]:
             console.print(escape(sentence), highlight=False, soft_wrap=True)

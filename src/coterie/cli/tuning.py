@@ -58,17 +58,23 @@ def tune(
     console = standard_output()
     with friendly(debug, data_dir):
         described = (config, algorithm, space, search, trials, rounds, overrides, output, device)
-        if resume is not None and any(described):
+        if resume is not None and any(each is not None and each != [] for each in described):
             raise CoterieError(
                 f"--resume {resume} goes on with the search as it began: leave out what else describes one."
             )
+        if write_preset is not None and write_preset.suffix not in (".yaml", ".yml"):
+            raise CoterieError(f"--write-preset {write_preset}: an experiment is a file that ends in .yaml.")
         shown = None if quiet or as_json else console
         loaded(console, quiet or as_json)
         from coterie import tuning
+        from coterie.runs.directory import make_folder, refuse_results
         from coterie.tuning.preset import write_tuned
         from coterie.tuning.space import read_space
         from coterie.tuning.trial import written
 
+        if write_preset is not None:  # found out now, and not after the search
+            refuse_results(write_preset)
+            make_folder(write_preset.parent)
         if resume is not None:
             found = tuning.resume_tuning(resume, data_dir=data_dir, console=shown)
         else:

@@ -26,6 +26,11 @@ def check_facts(chosen: Chosen) -> None:
         )
 
 
+def heard(mixture: Mapping[str, Any]) -> list[int]:
+    """The candidates of a mixture that have a say: one without weight may have diverged and predict NaN."""
+    return [i for i, weight in enumerate(mixture["weights"]) if weight != 0]
+
+
 def build(chosen: Chosen, preprocessing: Preprocessing) -> Served:
     """The client's model with its preprocessing.
 
@@ -40,13 +45,13 @@ def build(chosen: Chosen, preprocessing: Preprocessing) -> Served:
     if mixture is None:
         model = _module(chosen, tensors)
     else:
-        weights = mixture["weights"]
+        weights, said = mixture["weights"], heard(mixture)
         candidates = [
             _module(chosen, {name: _candidate(tensor, i, len(weights), chosen) for name, tensor in tensors.items()})
-            for i in range(len(weights))
+            for i in said
         ]
         averaged = mixture["combine"] == "probabilities" and facts["task"] == "classification"
-        model = Mixture(candidates, weights, probabilities=averaged)
+        model = Mixture(candidates, [weights[i] for i in said], probabilities=averaged)
     dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
     return served(
         model,

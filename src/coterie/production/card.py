@@ -15,6 +15,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation.protocol import choose_round
 from coterie.experiment.plan import REFERENCE
 from coterie.federation.raw_table import may_be_missing
+from coterie.production.building import heard
 from coterie.production.choice import Chosen
 from coterie.production.formats import Format, is_mixture
 from coterie.production.graph import Served
@@ -53,7 +54,7 @@ def _summary(chosen: Chosen, preprocessing: Preprocessing, module: Served) -> st
     what = "the class" if preprocessing.task == "classification" else "the value"
     named = [preprocessing.target] if isinstance(preprocessing.target, str) else preprocessing.target or []
     target = f" of {', '.join(f'`{name}`' for name in named)}" if named else ""
-    kind = f"mixture of {len(facts['mixture']['weights'])} models" if is_mixture(module) else "model"
+    kind = f"mixture of {len(heard(facts['mixture']))} models" if is_mixture(module) else "model"
     sizes = facts.get("examples", {})
     rows = {
         "predicts": f"{what}{target} ({preprocessing.task})",

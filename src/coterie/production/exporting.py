@@ -86,7 +86,8 @@ def export(
     Raises
     ------
     CoterieError
-        No such client, method or seed, a damaged file, or a model that cannot be written in the format.
+        No such client, method or seed, a damaged file, logits of a regression, or a model that cannot be written in
+        the format.
 
     Examples
     --------
@@ -117,6 +118,8 @@ def _folder(chosen: Chosen, output: str | Path | None, *, alone: bool) -> Path:
 
 def _export(chosen: Chosen, formats: Sequence[Format], folder: Path, *, logits: bool, leave_out: bool) -> Exported:
     check_facts(chosen)
+    if logits and chosen.facts["task"] != "classification":
+        raise CoterieError("--logits is for classes, and this is a regression: leave it out.")
     preprocessing = Preprocessing.of(chosen, schema_of(chosen), logits=logits)
     module = build(chosen, preprocessing)
     make_folder(folder)
