@@ -200,6 +200,24 @@ def test_rows_with_other_numbers_of_steps_are_each_as_in_torch(kept: str) -> Non
         close(memory.steps, torch.tensor([4, 5, 2]))
 
 
+@pytest.mark.parametrize("kept", ["adam", "momentum"])
+def test_rows_that_have_diverged_begin_anew(kept: str) -> None:
+    settings = KEPT[kept]
+    sim = simulation(located([[0.0, 0.0]] * 3), "local", LOCATION)
+    (name,) = sim.stack.layout.parameters
+    memory = Memory.blank(settings, models_like(sim, torch.zeros(3, 2, dtype=torch.float64)))
+    optimiser, order = Optimiser(settings, settings.lr), torch.tensor([2, 0, 1])
+    optimiser.begin(memory, order)
+    gradients = torch.tensor([[1.0, 2.0], [0.5, torch.nan], [3.0, 4.0]], dtype=torch.float64)
+    optimiser.update({name: torch.zeros(3, 2, dtype=torch.float64)}, {name: gradients})
+    optimiser.remember(memory, order)
+    for models in memory.state.values():
+        assert models.finite().all()
+        assert (models.flat() != 0).any(dim=1).tolist() == [False, True, True]
+    assert memory.steps is not None
+    assert memory.steps.tolist() == [0, 1, 1]
+
+
 @dataclass(frozen=True)
 class Fails(Local):
     """LOCAL, whose first client fails in round 2."""

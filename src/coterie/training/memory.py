@@ -31,6 +31,13 @@ class Memory:
         steps = torch.zeros(len(like), dtype=torch.int64, device=like.device)
         return cls({kind: like.zeros() for kind in settings.running_means}, steps)
 
+    def forget_diverged(self) -> None:
+        """Make rows that hold infinities or NaN blank, from which no step would lead back."""
+        for models in list(self.state.values()):
+            sound = models.finite()
+            self.state = {kind: models.kept(sound) for kind, models in self.state.items()}
+            self.steps = None if self.steps is None else self.steps.where(sound.to(self.steps.device), 0)
+
 
 class Memories(Protocol):
     """What the optimisers of one training remember, by the names of what they train."""

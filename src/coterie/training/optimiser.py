@@ -53,13 +53,14 @@ class Optimiser:
         self.taken = None if memory.steps is None else memory.steps[order.to(memory.steps.device)]
 
     def remember(self, memory: Memory, order: Tensor) -> None:
-        """Bring ``memory`` up to date, in the clients' own order."""
+        """Bring ``memory`` up to date, in the clients' own order; rows that have diverged begin anew next time."""
         back = order.argsort()
         for kind, models in memory.state.items():
             own = {name: self.state[kind][name][back] for name, _ in models.parameters()}
             memory.state[kind] = Models(replace(models.layout, buffers=()), own)
         if self.taken is not None:
             memory.steps = self.taken[back.to(self.taken.device)]
+        memory.forget_diverged()
 
     def alone(self, row: int) -> Optimiser:
         """The optimiser of one row: its own pull, and its own part of the state there is so far."""
