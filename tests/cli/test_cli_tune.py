@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cli_helpers import coterie, error_of, rows_of, tiny
 
+from coterie import load_config
 from coterie.engines import Simulation
 
 
@@ -29,6 +30,25 @@ def test_tune_prints_the_trials_and_the_best_setting(tmp_path: Path) -> None:
     assert coterie("run", "runs/tune-tiny-1/best.yaml", "-s", "rounds=1", "-o", "best", "--quiet").exit_code == 0
     assert {row["algorithm"] for row in rows_of(Path("best"))} == {"local", "ditto"}
     assert coterie("run", "mine.yaml", "--dry-run").exit_code == 0
+    said = "LOCAL was not tuned, and training.lr may help it as much"
+    assert said in result.stdout
+    assert f"# {said}" in Path("mine.yaml").read_text()
+
+
+def test_a_search_that_is_fair_to_local_says_nothing_of_it(tmp_path: Path) -> None:
+    path, few = tiny(tmp_path), ["--rounds", "1", "--json"]
+    both = coterie("tune", path, "-a", "ditto", "-a", "local", "--space", "training.lr=0.1,0.2", *few)
+    options = coterie("tune", path, "-a", "ditto", "--space", "lambda=0.1,1", *few)
+    assert [json.loads(result.stdout)["remarks"] for result in (both, options)] == [[], []]
+
+
+def test_settings_of_local_that_is_not_tuned_are_kept(tmp_path: Path) -> None:
+    own = "algorithms=[{name: local, training: {lr: 0.5}}, ditto]"
+    result = coterie("tune", tiny(tmp_path), "-a", "ditto", "--space", "lambda=0.1", "--rounds", "1", "-s", own)
+    assert result.exit_code == 0, result.output
+    best = load_config("runs/tune-tiny-1/best.yaml")
+    assert [entry.name for entry in best.algorithms] == ["local", "ditto"]
+    assert best.training_of(best.algorithms[0]).lr == 0.5
 
 
 def test_tune_for_programs(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from coterie.deploy.siteside import answer
 from coterie.engines import SitesLost
 from coterie.engines.wire import Packet
 from coterie.errors import CoterieError
+from coterie.production.choice import choose
+from coterie.reports.page.summary import verdict
 from coterie.runs import read_model
 from tracked import of_tensorboard, of_the_history
 
@@ -178,6 +180,50 @@ def test_a_site_that_joins_later_is_taken_in(tmp_path: Path) -> None:
     )
 
 
+def test_a_site_that_was_away_in_the_reported_round_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It keeps its last model, nobody says that it ended no worse off, and what is said counts those who are there."""
+    still = {**EXPERIMENT["training"], "lr": 1e-300}  # all rounds are equal, and the first is reported
+    folder = placed(tmp_path / "sites")
+    experiment, couriers = deployed(folder, algorithms=["local", "fedavg"], training=still)
+    exchange = couriers.exchange
+
+    def leaving(packets: Mapping[str, Packet], seconds: float, title: str) -> Iterator[tuple[str, Packet | str]]:
+        away = "local, round 1" in title
+        yield from exchange({n: p for n, p in packets.items() if not (away and n == "client-01")}, seconds, title)
+
+    couriers.exchange = leaving  # type: ignore[method-assign]
+    result = experiment.run_or_resume(tmp_path / "run", None)
+    told = "local: round 0 is reported, in which client-01 was away: it keeps its model of round 3"
+    assert [record.message for record in caplog.records if record.name == "coterie.server"] == [told]
+    logged = [record.message for record in caplog.records if record.name == "coterie.site"]
+    assert any("local, round 3 (round 0 is reported, in which this site was away), is in" in line for line in logged)
+    alone = next(row for row in result.rows if row["algorithm"] == "local")
+    assert alone["undefined"]["accuracy"] == {"client-01": "no result in round 0, as it was away or failed"}
+    said = " ".join(verdict(result.rows))
+    assert "With fedavg, 100 % of the clients that can be compared (2 of 3) end no worse off than alone" in said
+
+
+def test_a_site_with_another_version_is_not_let_in(tmp_path: Path) -> None:
+    experiment, couriers = deployed(placed(tmp_path / "sites"))
+    tree = {**couriers.taken("client-01", couriers.hello).tree(), "coterie": "0.0.1"}
+    with pytest.raises(CoterieError, match=r"client-01 has Coterie 0.0.1, the server \S+: install the same at both"):
+        experiment.roster.meet(101, tree)
+    del tree["coterie"]
+    with pytest.raises(CoterieError, match="client-01 has Coterie another version"):
+        experiment.roster.meet(101, tree)
+
+
+def test_the_models_of_a_deployed_run_are_at_the_sites(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "sites")
+    deployed(folder, rounds=1, algorithms=["local", "fedora"])[0].run_or_resume(tmp_path / "run", None)
+    with pytest.raises(CoterieError, match="is a run of real sites, whose models stay there"):
+        choose(tmp_path / "run", "client-00", None, None)
+    (found,) = choose(folder / "client-00", None, "fedora", None)
+    assert found.system == "fedora-released"
+
+
 def test_a_site_that_joined_later_is_known_in_the_next_sitting(tmp_path: Path) -> None:
     """By its node, and by what its data were like."""
     folder = placed(tmp_path / "sites")
@@ -200,7 +246,7 @@ def test_a_site_that_joined_later_is_known_in_the_next_sitting(tmp_path: Path) -
     again.roster.load(tmp_path / "run")
     assert again.roster.nodes["client-01"] == 101
     assert again.roster.federation(0).train.n.tolist() == [20, 20, 20]
-    with pytest.raises(CoterieError, match="another node than before says that it is client-01"):
+    with pytest.raises(CoterieError, match="another node than before, 7, says that it is client-01"):
         again.roster.meet(7, anew.taken("client-01", anew.hello).tree())
     site = yaml.safe_load((folder / "client-01" / "site.yaml").read_text())
     site["data"]["train"] = 19

@@ -239,7 +239,7 @@ def test_another_metric_and_the_seeds_in_which_a_client_has_none() -> None:
     assert fedavg["worst"] == pytest.approx((0.1 + 0.2) / 2)
     assert fedavg["undefined"] == {"brier": {"ben": "no test data with seed 1"}}
     assert row(history, "local", metric="brier")["undefined"]["brier"] == {
-        "ben": "no finite result in round 1 with seed 1"
+        "ben": "no result in round 1, as it was away or failed with seed 1"
     }
 
 

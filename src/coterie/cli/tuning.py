@@ -91,6 +91,7 @@ def tune(
                     "directory": str(found.directory),
                     "metric": found.metric,
                     "best": {method: written(values) for method, values in found.best.items()},
+                    "remarks": list(found.remarks),
                     "trials": [written(row) for row in found.rows],
                 }
             )
@@ -100,6 +101,8 @@ def tune(
             for method, values in found.best.items():
                 setting = ", ".join(f"{key}: {value}" for key, value in values.items())
                 console.print(f"[bold]best[/] {escape(f'{method}: {setting}')}", highlight=False, soft_wrap=True)
+            for remark in found.remarks:
+                console.print(escape(remark), style="yellow", highlight=False, soft_wrap=True)
             best = found.directory / "best.yaml"
             console.print(escape(f"Run it with: coterie run {best}"), highlight=False, soft_wrap=True)
         if found.failed:

@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,17 +117,19 @@ class Roster:
             raise CoterieError(f"a node says that it is {str(name)[:60]!r}, which is no site of this federation")
         if (trouble := trouble_of(tree)) is not None:
             raise CoterieError(f"{name} cannot take part: {trouble[1]}")
+        if tree.get("coterie") != (ours := version("coterie")):
+            theirs = str(tree.get("coterie", "another version"))[:40]
+            raise CoterieError(f"{name} has Coterie {theirs}, the server {ours}: install the same at both")
         if self.bind and self.nodes.get(name, node) != node:
             raise CoterieError(
-                f"another node than before says that it is {name}: two sites have the same name, or its key was "
-                f"changed; in the latter case remove its line from {FILE} in the run directory"
+                f"another node than before, {node}, says that it is {name}: two sites have the same name, or its key "
+                f"was changed; in the latter case remove its line from {FILE} in the run directory; nodes.txt of the "
+                "server has the names of nodes"
             )
         try:
             cards = {int(seed): Card.model_validate(card) for seed, card in tree["cards"].items()}
         except (LookupError, TypeError, ValueError, AttributeError, ValidationError) as error:
-            raise CoterieError(
-                f"{name} does not say what its data are like: is its Coterie another version?"
-            ) from error
+            raise CoterieError(f"{name} does not say what its data are like") from error
         if missing := [seed for seed in self.seeds if seed not in cards]:
             raise CoterieError(f"{name} does not say what its data are like with seed {missing[0]}")
         if (known := self.cards.get(name)) is not None and known != cards:

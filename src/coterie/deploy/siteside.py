@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,8 @@ class LocalSite:
     def answer(self, packet: Packet, tree: Mapping[str, Any]) -> Packet:
         """What goes back."""
         if "hello" in tree:
-            return packed({"client": self.site.client, "cards": self._cards(tree["hello"])})
+            cards = self._cards(tree["hello"])
+            return packed({"client": self.site.client, "coterie": version("coterie"), "cards": cards})
         if "prepare" in tree:
             if tree.get("client") != self.site.client:
                 raise Refused("the message is for another client")
@@ -219,7 +221,8 @@ class LocalSite:
         folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
         if order.schema is not None:  # that of all sites, for whoever wants to see it
             Schemas(_schema(order)).write(place.path, seed)
-        logger.info("the model of %s, round %d, is in %s", algorithm, round, folder)
+        away = "" if order.best in (None, round) else f" (round {order.best} is reported, in which this site was away)"
+        logger.info("the model of %s, round %d%s, is in %s", algorithm, round, away, folder)
 
 
 def _entries(config: Mapping[str, Any]) -> list[Any]:

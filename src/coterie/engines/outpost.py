@@ -170,6 +170,7 @@ class Outpost:
                 self._call(packet, order, sites, folder, report)
             if order.last and self.keep is not None and (chosen := folder.nearest(order.best)) is not None:
                 self.keep(order, chosen, folder.predictor(chosen, sites.stack.layout))
+                report["kept"] = chosen
 
     def _evaluate(
         self, packet: Packet, wanted: Mapping[str, Any], sites: Sites, folder: SiteFolder

@@ -134,6 +134,7 @@ class RemoteEngine(Engine):
         self._reasons: dict[str, dict[str, dict[str, str]]] = {}  # as `Undefined`, told by the sites
         self._lost = 0
         self._told: set[int] = set()  # who knows that the run is over
+        self._kept_there: dict[int, int] = {}  # of which round sites keep the model
         self._away = torch.zeros(self.K, dtype=torch.bool)  # who was not there at some time of the round
 
     @property
@@ -316,6 +317,8 @@ class RemoteEngine(Engine):
             if not isinstance(answer, dict) or not isinstance(answer.get("values"), dict):
                 raise Malformed("it sent no answer")
             mail.answers[client] = answer["values"], self._peers(answer)
+        if isinstance(kept := tree.get("kept"), int):
+            self._kept_there[client] = kept
         mail.heard.add(client)
 
     def _learn(self, name: str, told: Any) -> None:
@@ -406,9 +409,15 @@ class RemoteEngine(Engine):
         untold = [name for client, name in enumerate(self.names) if client not in told]
         if untold:
             logger.warning(
-                "%s: round %d is reported, which could not be told to %s: no model of it is in models/ there",
+                "%s: round %d is reported, which could not be told to %s: models/ there has no model of this run",
                 self.algorithm.name, self.report_round, ", ".join(untold),
             )  # fmt: skip
+        for client, round in self._kept_there.items():
+            if round != self.report_round:
+                logger.warning(
+                    "%s: round %d is reported, in which %s was away: it keeps its model of round %d",
+                    self.algorithm.name, self.report_round, self.names[client], round,
+                )  # fmt: skip
 
     def _predict(self, offer: Mapping[str, Any]) -> Iterator[tuple[Sequence[int], Predictor]]:
         raise CoterieError("the personalised models stay at their sites; each finds its own in its state folder")

@@ -108,7 +108,7 @@ def _reasons(
         with_value = {str(client) for client in own.index[defined]}
         why = {client: reason for client, reason in known.get(metric, {}).items() if client not in with_value}
         for client in own.index[~defined]:
-            why.setdefault(str(client), f"no finite result in round {round}")
+            why.setdefault(str(client), f"no result in round {round}, as it was away or failed")
         if why:
             found[metric] = why
     return found

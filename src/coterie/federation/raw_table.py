@@ -39,7 +39,7 @@ def raw_columns(
 ) -> Column:
     """The features as numbers, ``(n, F)``: a category as its place among its values (-1: none), NaN where missing.
 
-    A category that is none of the known ones is worth a warning.
+    A category that is none of the known ones is worth a warning, and so is a gap for which the mean stands.
 
     Args:
         table: from `read_frame`; columns that are no feature are not looked at.
@@ -84,6 +84,14 @@ def _column(column: pd.Series[Any], feature: Feature, where: str, first: int) ->
         wrong.append(
             f"{where} {_row(cells.missing, first)}: {feature.name!r} is missing{_more(cells.missing)}, and the model "
             "was trained without gaps there: fill it in."
+        )
+    if cells.missing.any() and not feature.missing and feature.impute:
+        counts = "the mean of the training rows" if feature.kind == "number" else "none of its values"
+        warnings.warn(
+            f"{where} {_row(cells.missing, first)}: {feature.name!r} is missing{_more(cells.missing)}: it counts as "
+            f"{counts}.",
+            CoterieWarning,
+            stacklevel=2,
         )
     if cells.wrong.any():
         bad = str(column.iloc[int(cells.wrong.argmax())])

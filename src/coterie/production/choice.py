@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coterie.contract import available_algorithms
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.plan import REFERENCE
 from coterie.runs import About, RunDirectory, StoredModel, read_model, stored_clients, system_folder
@@ -17,6 +18,8 @@ from coterie.runs import About, RunDirectory, StoredModel, read_model, stored_cl
 JOINED = ("labelled", "unlabelled")
 """Where the models of newcomers lie, in the order in which they are looked for."""
 EVERYONE = "all"
+SITES = "sites.json"
+"""In the run directory of a deployed run, whose models are at the sites."""
 GUARD = "guard"
 """Of a method without variants the folder is ``fedavg-guard``, of one with them ``fedora-released+guard``."""
 
@@ -149,6 +152,10 @@ def _place(path: Path) -> Place:
         if (folder / "models").is_dir() and any((folder / "models").iterdir()):
             return Place(folder, run)
     own = RunDirectory.open(path)  # it says so where this is no run at all
+    if (path / SITES).is_file():
+        raise CoterieError(
+            f"{own.path} is a run of real sites, whose models stay there: give a site's folder, at the site."
+        )
     reason = "it has not finished a method yet, or it ran with save_models: false"
     raise CoterieError(
         f"{own.path} holds no models: {reason}. Continue it with coterie resume, or run it again with "
@@ -168,6 +175,7 @@ def _system(systems: Mapping[str, System], wanted: str | None, place: Path) -> s
     else:
         found = [wanted] if wanted in systems else [folder for folder, names in systems.items() if wanted in names]
         found = found or [folder for folder in systems if folder.replace(f"-{GUARD}", f"+{GUARD}") == wanted]
+        found = found or [folder for folder in systems if folder in _variants(wanted)]
     if len(found) == 1:
         return found[0]
     choices = ", ".join(found or systems)
@@ -178,6 +186,13 @@ def _system(systems: Mapping[str, System], wanted: str | None, place: Path) -> s
     near = difflib.get_close_matches(wanted, {*systems, *(name for names in systems.values() for name in names)}, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it has {choices}."
     raise CoterieError(f"--algorithm {wanted}: {place} holds no models of such a method: {hint}")
+
+
+def _variants(wanted: str) -> list[str]:
+    """The folders of a method's variants, or of those with a guard where ``wanted`` is ``fedora+guard``."""
+    name, plus, end = wanted.partition("+")
+    method = available_algorithms().get(name)
+    return [] if method is None else [system_folder(name, variant) + plus + end for variant in method.variants]
 
 
 def _seed(folder: Path, wanted: int | None) -> int:

@@ -78,6 +78,8 @@ def caption(rows: Sequence[Row]) -> list[str]:
     lines.append("PTR: share of clients no worse off than alone.")
     lines += [f"{row['label']}: {_listed(row['failed_clients'])} failed." for row in rows if row.get("failed_clients")]
     lines += without(rows)
+    if len({row.get("clients_without_result") for row in rows}) > 1:
+        lines.append("So means are over different clients; gain and PTR are over those with a result alone, too.")
     return lines + [_targets(rows, target) for target in _all_targets(rows)]
 
 

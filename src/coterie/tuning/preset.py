@@ -28,6 +28,7 @@ def write_tuned(tuned: Tuned, path: Path) -> None:
             f"# {method}: best of {count[method]} settings of {', '.join(values)}."
             for method, values in tuned.best.items()
         ),
+        *(f"# {remark}" for remark in tuned.remarks),
     ]
     make_folder(path.parent)
     write_text(path, "\n".join(lines) + "\n\n" + write_yaml(tuned.config.as_dict()))

@@ -35,6 +35,8 @@ class Tuned:
         The experiment with the best settings in place, ready for `run`.
     failed : tuple of str
         Methods of which every trial failed, with a reason.
+    remarks : tuple of str
+        What to know before the tuned methods are compared.
     """
 
     directory: Path
@@ -43,6 +45,7 @@ class Tuned:
     best: dict[str, dict[str, Any]]
     config: Config
     failed: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def ranked(self) -> list[dict[str, Any]]:
         """The rows by method, the best first, failed ones last; equal ones in the order of the trials."""

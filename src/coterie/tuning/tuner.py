@@ -16,6 +16,7 @@ from coterie.evaluation import main_metric
 from coterie.experiment import read_config
 from coterie.experiment.display import busy
 from coterie.experiment.interrupt import StopRequest, listening
+from coterie.experiment.plan import REFERENCE
 from coterie.experiment.processes import how_many
 from coterie.experiment.setting import check_metric, check_model, check_roster
 from coterie.runs import RunDirectory, locked
@@ -26,7 +27,7 @@ from coterie.tuning.display import Progressing
 from coterie.tuning.processes import Processes
 from coterie.tuning.result import Tuned
 from coterie.tuning.search import check_search, propose
-from coterie.tuning.space import Space, check_keys, space_of
+from coterie.tuning.space import TRAINING, Space, check_keys, space_of
 from coterie.tuning.trial import Trial
 from coterie.yamltext import write_yaml
 
@@ -312,11 +313,33 @@ class _Tuner:
                 best[space.method] = max(good, key=lambda pair: pair[0])[1].values
             else:
                 failed.append(f"{space.method}: {own[0].reason if own else 'nothing was tried'}")
-        entries = [self.attempts.entry(method, values) for method, values in best.items()]
+        entries = [*self._alone(), *(self.attempts.entry(method, values) for method, values in best.items())]
         tree = {key: value for key, value in self.original.as_dict().items() if key != "tune"}
         config = parse_config({**tree, "algorithms": entries}) if entries else self.original
         if entries:
             write_text(books.best, write_yaml(config.as_dict()))
         return Tuned(
-            books.run.path, rows(books.trials, metric, self.seeds), f"validation_{metric}", best, config, tuple(failed)
+            books.run.path, rows(books.trials, metric, self.seeds), f"validation_{metric}", best, config, tuple(failed),
+            self._remarks(best),
+        )  # fmt: skip
+
+    def _alone(self) -> list[dict[str, Any]]:
+        """LOCAL as the experiment has it, where it is not tuned and has settings of its own."""
+        if REFERENCE in self._names():
+            return []
+        own = (entry for entry in self.original.algorithms if entry.name == REFERENCE)
+        return [tree for entry in own if len(tree := entry.model_dump(exclude_unset=True)) > 1]
+
+    def _remarks(self, best: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+        """Whether gains over LOCAL would be those of tuned training over training that is not."""
+        shared = sorted({key for values in best.values() for key in values if key.startswith(TRAINING)})
+        if not shared or REFERENCE in self._names():
+            return ()
+        return (
+            f"LOCAL was not tuned, and {', '.join(shared)} may help it as much: gains over it would be those of "
+            f"tuning, too. Tune it along with the others (--algorithm {REFERENCE}).",
         )
+
+    def _names(self) -> set[str]:
+        """The registered names of the methods that are tuned."""
+        return {entry.name for entry in self.attempts.entries.values()}

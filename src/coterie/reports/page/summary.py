@@ -50,7 +50,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     # who keeps its own model loses nothing, but has nothing of the others either
     gains = {row["label"]: _gain(row, rows) for row in compared}
     best = max(compared, key=lambda row: (gains[row["label"]] > 0, row["ptr"], gains[row["label"]]))
-    share = f"With {best['label']}, {_percent(best['ptr'])} of the clients end no worse off than alone"
+    share = f"With {best['label']}, {_percent(best['ptr'])} of the clients{_counted(best)} end no worse off than alone"
     if best["gain_mean"] is not None:
         points = best["gain_mean"]
         share += f"; on average they {'gain' if points >= 0 else 'lose'} {abs(points):.1f} percentage points"
@@ -60,6 +60,12 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         harmed = _percent(harmful["harmed"] / max(1, harmful["compared"]))
         sentences.append(f"With {harmful['label']}, {harmed} are worse off.")
     return sentences
+
+
+def _counted(row: Row) -> str:
+    """How many clients are compared with LOCAL, where some have no result."""
+    each = row["clients"] * len(row["seeds"])
+    return "" if row["compared"] == each else f" that can be compared ({row['compared']} of {each})"
 
 
 def _gain(row: Row, rows: Sequence[Row]) -> float:
