@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 WRITING_SHARE = 0.1
 """Of the time, for tables that would be written only because a job has ended."""
 
+DIVISIONS = ("head_layers", "shared_layers")
+"""Options that say where a method divides the model; unset: before its head."""
+
 
 class Session:
     """One sitting of an experiment; it keeps the books of all jobs (an `Observer`)."""
@@ -72,6 +75,7 @@ class Session:
             self.display.start(len(plan) - len(left), count, seeds, self.directory.path)
             self._name_newcomers()
             self._name_the_slow_layer()
+            self._name_the_undivided()
             if slow := slow_precision(config):
                 self.display.warn(slow)
             try:
@@ -186,6 +190,18 @@ class Session:
         """Why clients train one after the other, where a layer is the reason."""
         if self.experiment.config.executor != "loop" and (reason := stack_of(self.experiment).in_turn):
             self.display.say(escape(f"clients train one after the other: {reason}"))
+
+    def _name_the_undivided(self) -> None:
+        """Methods that divide the model before its head, where nothing lies before it."""
+        if stack_of(self.experiment).layout.part("body"):
+            return
+        methods = ((system.label, vars(system.method)) for system in self.experiment.plan.systems)
+        labels = [label for label, options in methods if any(options.get(key, 0) is None for key in DIVISIONS)]
+        if labels:
+            self.display.warn(
+                f"{', '.join(labels)}: all layers of the model are its head, so that it has no body to share or to "
+                "keep; choose a model with more layers"
+            )
 
     def _groups(self, left: list[Job]) -> list[list[Job]]:
         """The jobs that are left, those that share a stack together; a resumed run then has the same groups."""

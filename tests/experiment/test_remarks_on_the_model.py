@@ -13,9 +13,10 @@ KEYS: dict[str, Any] = {"algorithms": ["local"], "rounds": 1, "seeds": [0], "rep
 
 
 def shown(output: Path, **keys: Any) -> str:
+    """What is printed."""
     console = Console(file=io.StringIO(), width=200)
     rows = [[float(i), 1.0, 0.0] for i in range(10)]
-    coterie.run(Federation.from_arrays({"a": (rows, [0, 1] * 5)}), output=output, console=console, **KEYS, **keys)
+    coterie.run(Federation.from_arrays({"a": (rows, [0, 1] * 5)}), output=output, console=console, **(KEYS | keys))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -23,3 +24,11 @@ def test_a_run_says_which_layer_is_why_clients_train_in_turn(tmp_path: Path) -> 
     line = "clients train one after the other: recurrent layers have no batching rule: layer 'gru' (GRU)"
     assert line in shown(tmp_path / "gru", model="gru")
     assert "one after the other:" not in shown(tmp_path / "mlp", model="linear")
+
+
+def test_methods_without_a_body_to_share_are_named(tmp_path: Path) -> None:
+    """They are LOCAL in disguise, or train nothing."""
+    methods = ["local", "fedper", "fedbabu", {"name": "fedrep", "head_layers": 0}, "lg-fedavg"]
+    said = shown(tmp_path / "linear", model="linear", algorithms=methods)
+    assert "fedper, fedbabu, lg-fedavg: all layers of the model are its head" in said
+    assert "are its head" not in shown(tmp_path / "mlp", model="mlp", algorithms=methods)
