@@ -54,6 +54,13 @@ def test_one_sentence_that_names_the_culprit(here: Path, override: str, sentence
 
 def test_a_file_that_is_not_there(here: Path) -> None:
     assert error_of(coterie("run", "mine.yaml")) == "there is no configuration file mine.yaml."
+    (here / "mine.yaml").touch()
+    for wrong in ("mine.yml", "mne.yaml"):
+        said = f"there is no configuration file {wrong}: did you mean mine.yaml?"
+        assert error_of(coterie("run", wrong)) == said
+    assert (
+        error_of(coterie("run", "mine.yam")) == "there is neither a file nor a preset mine.yam: did you mean mine.yaml?"
+    )
 
 
 def test_damaged_data_files_are_named(here: Path) -> None:

@@ -105,7 +105,7 @@ def test_classes_without_an_owner_are_not_used(make_examples: Make) -> None:
     ("partition", "message"),
     [
         ({"clients": 2, "classes_per_client": 4}, "classes_per_client is 4, but 'toy' has only 3 classes: ask for 3"),
-        ({"clients": 16}, "'client-.*' gets . examples, which is too few"),
+        ({"clients": 16}, "'client-.*' has . examples, which is too few"),
     ],
 )
 def test_impossible_cycles(make_examples: Make, partition: dict[str, Any], message: str) -> None:

@@ -105,12 +105,14 @@ def test_download_goes_into_the_data_directory(
 
 
 def test_wrong_checksum_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def retrieve(url: str, **_: object) -> str:
+    def retrieve(url: str, path: Path, **_: object) -> str:
+        path.mkdir(exist_ok=True)
         raise ValueError("SHA256 hash of downloaded file does not match")
 
     monkeypatch.setattr(pooch, "retrieve", retrieve)
     with pytest.raises(CoterieError, match=r"ossci-datasets\.s3\.amazonaws\.com: wrong checksum"):
         load(tmp_path)
+    assert not list(tmp_path.iterdir()), "an empty folder"
 
 
 def test_truncated_gzip(idx_folder: Path) -> None:

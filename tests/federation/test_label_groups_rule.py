@@ -162,7 +162,7 @@ def test_500_clients_at_a_tiny_alpha_in_bounded_time(make_examples: Make) -> Non
         ({"rule": "dirichlet-groups", "groups": 5, "min_size": 1}, "groups is 5, but 'toy' has only 4 classes"),
         ({"rule": "label-groups", "clients": 50}, "50 clients in 4 groups get no example each of the 40 of 'toy'"),
         ({"rule": "label-groups", "fraction": 0.05}, "8 clients in 4 groups get no example each .* larger partition.frac"),
-        ({"rule": "label-groups", "fraction": 0.2}, "'client-00' gets 1 examples, which is too few"),
+        ({"rule": "label-groups", "fraction": 0.2}, "'client-00' has 1 example, which is too few"),
         ({"rule": "dirichlet-groups", "fraction": 0.5}, "need 80, but 20 of 'toy' are used: ask for fewer"),
     ],
 )  # fmt: skip

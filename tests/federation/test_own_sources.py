@@ -263,7 +263,7 @@ def test_arrays() -> None:
         ({"west": (np.ones((10, 3)), np.ones(9))}, "from_arrays, client 'west': there must be one target for each input"),
         ({"west": {"train": (np.ones((10, 3)), np.ones(10))}}, "client 'west' has train: give train, test and maybe validation"),
         ({"west": {part: (np.ones((4, 3)), np.arange(4) % 2) for part in ("train", "test")}}, "some clients come with a test part and some without"),
-        ({"west": (np.ones((1, 3)), np.ones(1, dtype=int))}, "Client 'west' gets 1 examples, which is too few"),
+        ({"west": (np.ones((1, 3)), np.ones(1, dtype=int))}, "Client 'west' has 1 example, which is too few"),
         ({"west": (np.full((10, 3), np.nan), np.arange(10) % 2)}, "Client 'west' has NaN or infinity"),
         ({"west": (np.ones((10, 3)), np.array(["a"] * 10))}, "client 'west': inputs and targets must be arrays of numbers"),
     ],

@@ -355,12 +355,12 @@ def test_dirichlet_mnist_500_clients(real_data: Callable[[str], Path]) -> None:
         (
             {"rule": "iid", "clients": 20},
             {},
-            "'client-00' gets 2 examples, .* too few for 1 to validate, 1 to test",
+            "'client-00' has 2 examples, .* too few for 1 to validate, 1 to test",
         ),
         (
             {"rule": "iid", "clients": 2},
             {"test": 25},
-            "'client-00' gets 20 examples, .* 4 to validate, 25 to test",
+            "'client-00' has 20 examples, .* 4 to validate, 25 to test",
         ),
         ({"rule": "iid", "clients": 2}, {"test": "official"}, "'toy' has no official test set"),
         (

@@ -104,8 +104,8 @@ def text_of(value: Any) -> str:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Dotted keys by their last part, as far as that tells them apart."""
-    last = [key.rpartition(".")[2] for key in keys]
+    """Dotted keys by their last part, as far as that tells them apart; ``model.name`` is ``model``."""
+    last = [key.removesuffix(".name").rpartition(".")[2] for key in keys]
     return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
@@ -58,7 +59,7 @@ def obtain(file: Published, data_dir: Path | None, source: str, folders: Sequenc
             path = root / folder / name
             if path.exists():
                 return path
-    reasons = []
+    reasons, new = [], not (root / folders[0]).exists()
     for mirror in file.mirrors:
         host = urlparse(mirror).hostname
         try:
@@ -67,6 +68,9 @@ def obtain(file: Published, data_dir: Path | None, source: str, folders: Sequenc
             reasons.append(f"{host}: wrong checksum")
         except OSError as error:  # no network, no such page, no place to write
             reasons.append(f"{host}: {type(error).__name__}")
+    if new:
+        with suppress(OSError):  # nothing has been saved there
+            (root / folders[0]).rmdir()
     looked = " or ".join(str(root / folder) for folder in folders)
     raise CoterieError(
         f"{file.name} of {source!r} is not in {looked}, and could not be downloaded ({'; '.join(reasons)}): "

@@ -145,9 +145,10 @@ def split_counts(name: str, n: int, sizes: Sizes) -> tuple[int, int, int]:
     train = rest if sizes.train == "rest" else min(rest, _part(sizes.train, n))
     if train < 1:
         raise CoterieError(
-            f"Client {name!r} gets {n} examples, which is too few for {validation} to validate, {test} to "
-            "test and at least 1 to train on: ask for fewer clients, a smaller validation or test, or a "
-            "larger partition.min_size or min_examples, whichever the rule has."
+            f"Client {name!r} has {n} example{'s' * (n != 1)}, which is too few for {validation} to validate, {test} "
+            "to test and at least 1 to train on: ask for a smaller validation or test; for fewer clients or a larger "
+            "partition.min_size where they are drawn; or leave small clients out by "
+            "partition: {rule: natural, min_examples: 5} where the data name them."
         )
     return train, validation, test
 
