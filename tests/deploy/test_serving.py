@@ -224,6 +224,29 @@ def test_the_models_of_a_deployed_run_are_at_the_sites(tmp_path: Path) -> None:
     assert found.system == "fedora-released"
 
 
+def test_a_site_learns_what_its_models_reach_on_its_own_test_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "coterie.site")
+    folder = placed(tmp_path / "sites")
+    experiment, _ = deployed(folder, algorithms=["local", "fedavg"], metrics=["auroc"])
+    result = experiment.run_or_resume(tmp_path / "run", None)
+    table = pd.read_parquet(tmp_path / "run" / "clients.parquet")
+    chosen = {row["algorithm"]: row["chosen_rounds"][0] for row in result.rows}
+    for method, round in chosen.items():
+        (found,) = choose(folder / "client-01", None, method, None)
+        at = table[(table["algorithm"] == method) & (table["round"] == round) & (table["client"] == "client-01")]
+        own = at[(at["split"] == "test") & (at["phase"] == "evaluate")].set_index("metric")["value"].dropna()
+        assert {"accuracy", "loss"} <= set(found.facts["results"])
+        assert found.facts["results"] == pytest.approx(own.to_dict())
+    (exported,) = coterie.export(folder / "client-01", "client-01", algorithm="fedavg", format="state_dict")
+    own, alone = (choose(folder / "client-01", None, name, None)[0].facts["results"] for name in ("fedavg", "local"))
+    card = (exported.directory / "README.md").read_text()
+    assert f"| accuracy | {own['accuracy']:.4g} | {alone['accuracy']:.4g} |" in card
+    said = f"on the test data of this site it has loss {own['loss']:.4g}"
+    assert any(record.message.startswith(said) for record in caplog.records)
+
+
 def test_a_site_that_joined_later_is_known_in_the_next_sitting(tmp_path: Path) -> None:
     """By its node, and by what its data were like."""
     folder = placed(tmp_path / "sites")

@@ -216,13 +216,22 @@ class LocalSite:
         config = self._config(order)
         federation = self.federation(order.config, seed, order)
         facts = handed_over(federation, ModelSpec(config.model.name, config.model.options), predictor, federation.names)
-        facts = [{**own, "schema": _schema_used(federation)} for own in facts]
+        results = self._results(order, predictor)
+        facts = [{**own, "schema": _schema_used(federation), "results": results} for own in facts]
         models = predictor.models.tensors
         folder = save_models(place, algorithm, variant, seed, [self.site.client], models, round=round, facts=facts)
         if order.schema is not None:  # that of all sites, for whoever wants to see it
             Schemas(_schema(order)).write(place.path, seed)
         away = "" if order.best in (None, round) else f" (round {order.best} is reported, in which this site was away)"
         logger.info("the model of %s, round %d%s, is in %s", algorithm, round, away, folder)
+        if results:
+            told = ", ".join(f"{metric} {value:.4g}" for metric, value in results.items())
+            logger.info("on the test data of this site it has %s", told)
+
+    def _results(self, order: Order, predictor: Predictor) -> dict[str, float]:
+        """What a model reaches on the site's own test data, by metric; it stays here."""
+        measured = self.build(order).measure([(torch.tensor([0]), predictor)]).get("test", {})
+        return {name: float(value) for name, value in measured.items() if bool(value.isfinite().all())}
 
 
 def _entries(config: Mapping[str, Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from coterie.production.choice import Chosen
 from coterie.production.formats import Format, is_mixture
 from coterie.production.graph import Served
 from coterie.production.preprocessing import Preprocessing
-from coterie.runs import About
+from coterie.runs import About, read_model
 from coterie.runs.directory import system_folder
 
 MEANING = {
@@ -130,8 +130,21 @@ def _quality(chosen: Chosen) -> str:
     )
 
 
+def _of_local(chosen: Chosen) -> Mapping[str, float]:
+    """What the model that a real site has trained alone reaches in the same run; empty where it is not there."""
+    try:
+        found: Mapping[str, float] = read_model(
+            chosen.place.models / REFERENCE / f"seed{chosen.seed}", chosen.client
+        ).facts["results"]
+    except (CoterieError, KeyError):
+        return {}
+    return found
+
+
 def _metrics(chosen: Chosen) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """By metric; empty where the run does not know."""
+    if "results" in chosen.facts:  # a real site has measured its own
+        return chosen.facts["results"], _of_local(chosen)
     run, round = chosen.place.run, chosen.facts.get("round")
     if run is None or chosen.place.path.resolve() != run.path.resolve() or round is None:  # newcomers are no members
         return {}, {}
