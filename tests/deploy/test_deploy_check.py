@@ -155,12 +155,26 @@ def test_it_is_listed_what_leaves_a_table_that_sites_prepare_together(tmp_path: 
     assert report["leaves"]["sex"] == [["f", "m"], 0]
 
 
+def test_few_numbers_and_a_single_class_are_told_of(tmp_path: Path) -> None:
+    few = patients().iloc[:5].assign(state="sick")
+    made = patients_site(tmp_path, few)
+    write_columns(made.columns_path, TOGETHER)
+    result = coterie("check", made.path)
+    assert result.exit_code == 0, result.output
+    assert "All training rows are of the class 'sick'" in result.output
+    assert "policy.smallest_group: 5 in site.yaml withholds those of fewer" in result.output
+    ready = json.loads(coterie("check", patients_site(tmp_path).path, "--json").stdout)["remarks"]
+    assert not any("All training rows" in remark or "smallest_group" in remark for remark in ready)
+
+
 def test_a_table_that_sites_cannot_prepare_together(tmp_path: Path) -> None:
     made = patients_site(tmp_path, patients().assign(age=["old", *range(20, 69)]))
     write_columns(made.columns_path, TOGETHER)
     result = coterie("check", made.path)
     assert result.exit_code == 2
     assert "'old' in the column 'age', which holds numbers elsewhere" in result.output
+    made = patients_site(tmp_path, patients().assign(age=["inf"] * 50))
+    assert "'inf' in the column 'age' is no number to compute with" in coterie("check", made.path).output
 
 
 def test_a_column_that_the_experiment_lists_and_the_table_lacks(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def _told(told: list[Any]) -> str:
     *known, missing = told
     if len(known) == 1:
         return f"{', '.join(known[0]) or 'no category'}; {missing} missing"
-    return f"{known[0]} numbers, their sum and sum of squares; {missing} missing"
+    return f"{known[0]} number{'s' * (known[0] != 1)}, their sum and sum of squares; {missing} missing"
 
 
 def _names(given: list[str] | None, config: Config, federation: Federation | None, reason: str) -> list[str]:

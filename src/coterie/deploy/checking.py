@@ -22,6 +22,11 @@ UNLISTED = (
     "federation.features."
 )
 AGAIN = "That is with one seed: each further one, and each fold of a guard, sends such sums again, over other rows."
+FEW = 5
+FEW_NUMBERS = (
+    "The sums of a column with so few numbers tell nearly what they are: policy.smallest_group: 5 in site.yaml "
+    "withholds those of fewer."
+)
 
 
 @dataclass(frozen=True)
@@ -112,13 +117,21 @@ def _of_own_table(
     table = OwnTable.read(site, asked, seed=seed)
     columns = table.columns  # each of them can be used
     remarks = [] if asked.features else [UNLISTED]
+    if (alone := table.only_class) is not None:
+        remarks.append(
+            f"All training rows are of the class {alone!r}: this site has nothing to learn from by itself, and AUROC "
+            "is not defined here."
+        )
     try:
         if policy is None:
             return table.sizes, {}, remarks
         policy.check_preprocessing()
     except Refused as refusal:
         return table.sizes, {}, [*remarks, f"Nothing leaves before round 1: {refusal}."]
-    return table.sizes, columns.told(table.division.train[0], policy.smallest_group), [AGAIN, *remarks]
+    leaves = columns.told(table.division.train[0], policy.smallest_group)
+    if any(isinstance(known[0], int) and 0 < known[0] < FEW for known in leaves.values()):
+        remarks.append(FEW_NUMBERS)
+    return table.sizes, leaves, [AGAIN, *remarks]
 
 
 def _tree(experiment: Path) -> Mapping[str, Any]:

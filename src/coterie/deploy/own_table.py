@@ -138,6 +138,14 @@ class OwnTable:
         """How many rows are for what."""
         return {part: len(getattr(self.division, part)[0]) for part in ("train", "validation", "test")}
 
+    @property
+    def only_class(self) -> str | None:
+        """The class of all training rows; None where they are of several, or of a regression."""
+        found = np.unique(_strata(self.table, self.options, self.where)[self.division.train[0]])
+        if self.options.regression or len(found) != 1:
+            return None
+        return self.options.labels[int(found[0])] if self.options.labels else str(found[0])
+
     @cached_property
     def columns(self) -> Columns:
         """Its columns, as the site itself sees them; raises ``CoterieError`` where one cannot be used."""

@@ -222,6 +222,11 @@ def _kind(column: pd.Series[Any], name: str, where: Origin) -> Kind:
             f"{where(first)}: {cell_text(column.iloc[first])} in the column {name!r}, which holds numbers elsewhere: "
             "correct it, or list the column under categorical."
         )
+    if np.isinf(cells.values[cells.wrong]).all():
+        raise CoterieError(
+            f"{where(first)}: {cell_text(column.iloc[first])} in the column {name!r} is no number to compute with: "
+            "correct it, or leave it empty."
+        )
     if all(COMMAS.fullmatch(str(value).strip()) for value in column[cells.wrong]):
         raise CoterieError(
             f"{where(first)}: {cell_text(column.iloc[first])} in the column {name!r} seems to be a number: write a "
