@@ -207,6 +207,9 @@ def test_folders_of_pictures(tmp_path: Path) -> None:
         site_federation(site(tmp_path, {"folder": "pictures"}), seed=0, schema=unnamed)
     with pytest.raises(CoterieError, match=r"data\.size"):
         site_federation(site(tmp_path, {"folder": "pictures"}), seed=0, schema=None)
+    (tmp_path / "pictures" / "cat").rename(tmp_path / "pictures" / "Cat")
+    with pytest.raises(CoterieError, match="Cat is a folder of none of the classes bird, cat, dog: rename it"):
+        site_federation(site(tmp_path, {"folder": "pictures"}), seed=0, schema=schema)
 
 
 def test_functions_of_the_site(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_class_unseen_in_training_is_an_error_unless_it_is_listed(tmp_path: Pa
 
 def test_small_clients_are_never_dropped_in_silence(tmp_path: Path) -> None:
     table = pd.concat([patients(), patients().head(1).assign(hospital="tiny")])
-    with pytest.raises(CoterieError, match=r"Client 'tiny' gets 1 examples, which is too few .* min_examples"):
+    with pytest.raises(CoterieError, match=r"Client 'tiny' has 1 example, which is too few .* min_examples"):
         built(tmp_path, table)
     with pytest.raises(CoterieError, match="Client 'tiny'"):
         built(tmp_path, table, partition={"rule": "natural"})

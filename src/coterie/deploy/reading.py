@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNKNOWN = -1
-"""The class of a picture whose folder is none of the classes."""
+"""The class of a target that is none of the classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +118,15 @@ def _pictures(folder: Path, data: FolderData, schema: Schema | None) -> Arrays:
     targets: list[int] = []
     for name in found:
         of_class = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in PICTURES)
+        if not of_class:
+            continue
+        if plain(name) not in names:
+            raise CoterieError(
+                f"{folder / name} is a folder of none of the classes {', '.join(names[:10])}"
+                f"{', ...' if len(names) > 10 else ''}: rename it as its class, or move it elsewhere."
+            )
         paths += of_class
-        targets += [names.index(plain(name)) if plain(name) in names else UNKNOWN] * len(of_class)
+        targets += [names.index(plain(name))] * len(of_class)
     if not paths:
         raise CoterieError(f"{folder} holds no pictures in its folders {', '.join(found[:4])}.")
     pixels = read_images(paths, (height, width), "L" if channels == 1 else "RGB", resize=True)

@@ -99,7 +99,9 @@ def _decode(path: Path, mode: Mode) -> Image:
         raise CoterieError(f"{path} is missing: unpack the published archive again.") from error
     # Pillow reports damaged files as any of these
     except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise CoterieError(f"{path} is no picture or damaged ({error}). Replace it by the published file.") from error
+        raise CoterieError(
+            f"{path} is no picture or damaged ({error}): put a sound one in its place, or remove it."
+        ) from error
     # Pillow would cut all that 8 bits cannot hold to white, and which range is meant only its owner knows
     raise CoterieError(f"{path} has more than 8 bits a grey level: bring its levels to 0 to 255, and save it with 8.")
 
