@@ -77,7 +77,7 @@ def test_no_group_is_large_enough(grouped: Examples) -> None:
 
 
 def test_a_client_too_small_for_its_sizes_is_named(grouped: Examples) -> None:
-    with pytest.raises(CoterieError, match=r"Client 'north' gets 10 examples.*min_examples"):
+    with pytest.raises(CoterieError, match=r"Client 'north' has 10 examples.*min_examples"):
         divide(grouped, {"test": 10})
 
 

@@ -100,7 +100,7 @@ def test_digits() -> None:
     [
         ({"clients": 21}, "21 clients of 2 shards need at least 42 examples, but 'toy' has 40: ask for fewer clients"),
         ({"clients": 2, "shards_per_client": 21}, "2 clients of 21 shards need at least 42"),
-        ({"clients": 20}, "'client-00' gets 2 examples, which is too few"),
+        ({"clients": 20}, "'client-00' has 2 examples, which is too few"),
     ],
 )
 def test_impossible_shards(make_examples: Make, partition: dict[str, int], message: str) -> None:

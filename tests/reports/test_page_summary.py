@@ -15,7 +15,7 @@ def row(
     gain = None if metric != "accuracy" else 100 * (mean - 0.5)
     return {
         "label": label, "metric": metric, f"{metric}_mean": mean, "ptr": ptr, "gain_mean": gain, "harmed": harmed,
-        "compared": of, "reference": label == "local",
+        "compared": of, "clients": of, "seeds": [0], "reference": label == "local",
     }  # fmt: skip
 
 
