@@ -227,7 +227,14 @@ def test_the_page_replaces_no_results(copy: Path, tmp_path: Path) -> None:
     (copy / "adapted-1" / "fedavg").mkdir(parents=True)
     relations = next((copy / "relations").rglob("*.npz")).relative_to(copy)
     assert "the page is a file that ends in .html" in report("-o", tmp_path / "page.pdf").stderr
-    for name in ("config.yaml", "summary.json", relations, "adapted-1/newcomers.yaml", "adapted-1/fedavg/seed0.csv"):
+    for name in (
+        "config.yaml",
+        "summary.json",
+        "sites.json",
+        relations,
+        "adapted-1/newcomers.yaml",
+        "adapted-1/fedavg/seed0.csv",
+    ):
         file = copy / name
         before = file.read_bytes() if file.exists() else None
         done = report("-o", file)

@@ -203,11 +203,13 @@ class FedeRiCo(Algorithm):
         losses = self.scaled(site, site.loss(self.evidence, phi))
         w = self.observe(site, losses, index)
         used = w.gather(1, index)
-        told = used.where(
-            losses.isfinite().any(dim=1, keepdim=True), 1.0
-        )  # without any loss it is the client that fails
+        told = self.told(used, losses)
         changes = [self.change(site, phi.candidate(b), told[:, b], own=b == 0) for b in range(index.shape[1])]
         return {"change": to_peers(stack_candidates(changes), index), "used": used, "w": w}
+
+    def told(self, w: Tensor, losses: Tensor) -> Tensor:
+        """The weights ``(k, c)`` by which models are excused: none of a client without any loss, which itself fails."""
+        return w.where(losses.isfinite().any(dim=1, keepdim=True), 1.0)
 
     def change(self, site: Site, model: Models, used: Tensor, own: bool = False) -> Models:
         """What the client's data would change: phi_b - copy after E epochs (with the copy's buffers), or a gradient.
@@ -227,7 +229,7 @@ class FedeRiCo(Algorithm):
             phi = stack_candidates([phi])
         losses = self.scaled(site, site.loss(self.evidence, phi))
         w = self.observe(site, losses)
-        told = w.where(losses.isfinite().any(dim=1, keepdim=True), 1.0)
+        told = self.told(w, losses)
         gradients = [self.change(site, phi.candidate(j), told[:, j]) * w[:, j] for j in range(site.K)]
         return {"gradient": stack_candidates(gradients)}
 

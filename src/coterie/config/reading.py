@@ -45,19 +45,19 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
             raise CoterieError(f"{path}: cannot be read as text ({error}).") from error
         return parse_config(read_yaml(text, str(path)), overrides, where=str(path), name=path.stem)
     if path.suffix in {".yaml", ".yml"} or isinstance(source, Path):
-        raise CoterieError(f"there is no configuration file {path}{_nearest(path)}")
+        raise CoterieError(f"there is no configuration file {path}{_nearest(path) or '.'}")
     if path.is_dir():
         raise CoterieError(f"{path} is a directory: give a YAML file, or continue a run with: coterie resume {path}")
-    if path.suffix and (hint := _nearest(path)) != ".":
+    if path.suffix and (hint := _nearest(path)):
         raise CoterieError(f"there is neither a file nor a preset {source}{hint}")
     return parse_config(read_yaml(find_preset(source).text, f"preset {source}"), overrides, where=f"preset {source}")
 
 
 def _nearest(path: Path) -> str:
-    """The end of a sentence about a file that there is not: the experiment of nearly that name, if one lies there."""
+    """The end of a sentence about a file that there is not: the experiment of nearly that name; empty without one."""
     names = [file.name for ending in ("*.yaml", "*.yml") for file in path.parent.glob(ending)]
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
-    return f": did you mean {path.with_name(near[0])}?" if near else "."
+    return f": did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def parse_config(

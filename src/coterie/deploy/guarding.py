@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.deploy.roster import FILE as ROSTER
 from coterie.engines import SitesLost
 from coterie.engines.outpost import FORMAT
 from coterie.engines.wire import Packet, packed, trouble_of
@@ -26,6 +25,7 @@ from coterie.experiment.guarding import Decision, Guard, fold_config, loss_of
 from coterie.experiment.plan import Job
 from coterie.runs import History, RunDirectory
 from coterie.runs.atomic import write_json
+from coterie.runs.directory import SITES
 
 if TYPE_CHECKING:
     from coterie.deploy.serving import Deployed
@@ -50,7 +50,7 @@ class SitesGuard(Guard):
     def _fold(self, index: int, names: set[str]) -> RunDirectory:
         """One fold, trained and asked about now or before."""
         path = self.directory.guard_fold(index)
-        if path.exists() and not (path / ROSTER).exists():  # a kill left it before anything in it was worth anything
+        if path.exists() and not (path / SITES).exists():  # a kill left it before anything in it was worth anything
             shutil.rmtree(path)
         place = super()._fold(index, names)
         if not (place.path / FILE).exists():

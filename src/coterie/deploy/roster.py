@@ -22,10 +22,8 @@ from coterie.federation.preparation import Preparation
 from coterie.federation.preparing import size_of
 from coterie.federation.schema import Schema
 from coterie.runs.atomic import write_json
+from coterie.runs.directory import SITES
 from coterie.runs.schemas import Schemas
-
-FILE = "sites.json"
-"""In the run directory."""
 
 
 class Card(BaseModel):
@@ -123,7 +121,7 @@ class Roster:
         if self.bind and self.nodes.get(name, node) != node:
             raise CoterieError(
                 f"another node than before, {node}, says that it is {name}: two sites have the same name, or its key "
-                f"was changed; in the latter case remove its line from {FILE} in the run directory; nodes.txt of the "
+                f"was changed; in the latter case remove its line from {SITES} in the run directory; nodes.txt of the "
                 "server has the names of nodes"
             )
         try:
@@ -188,11 +186,11 @@ class Roster:
                 str(seed): {"sent": dict(agreed.sent), "left_out": dict(agreed.left_out)}
                 for seed, agreed in self.agreed.items()
             }
-        write_json(directory / FILE, content)
+        write_json(directory / SITES, content)
 
     def load(self, directory: Path) -> None:
         """Take up that of a run directory; ``CoterieError`` where it is damaged."""
-        path = directory / FILE
+        path = directory / SITES
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             self.run, self.nodes = str(content["run"]), {name: int(node) for name, node in content["nodes"].items()}

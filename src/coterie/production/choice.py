@@ -14,12 +14,11 @@ from coterie.contract import available_algorithms
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.plan import REFERENCE
 from coterie.runs import About, RunDirectory, StoredModel, read_model, stored_clients, system_folder
+from coterie.runs.directory import SITES
 
 JOINED = ("labelled", "unlabelled")
 """Where the models of newcomers lie, in the order in which they are looked for."""
 EVERYONE = "all"
-SITES = "sites.json"
-"""In the run directory of a deployed run, whose models are at the sites."""
 GUARD = "guard"
 """Of a method without variants the folder is ``fedavg-guard``, of one with them ``fedora-released+guard``."""
 

@@ -13,7 +13,11 @@ from coterie.runs.atomic import write_json, write_text
 from coterie.runs.environment import environment
 from coterie.runs.lock import locked
 
+SITES = "sites.json"
+"""Who the sites of a deployed run are; their models stay with them."""
+
 FILES = (
+    SITES,
     "config.yaml",
     "environment.json",
     "about.json",
