@@ -40,6 +40,19 @@ def test_all_kinds_go_into_the_run_directory(run: Path) -> None:
     assert width == 990  # 3.3 inches of 300 points
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--kind", "gain"], True), (["--kind", "gain", "--seed", "1"], False), (["-k", "curves"], False)],
+)
+def test_bars_over_several_divisions_of_the_data_are_named_so(
+    tmp_path: Path, undrawn: None, options: list[str], said: bool
+) -> None:
+    write_run(tmp_path / "run")
+    result = coterie("plot", tmp_path / "run", *options)
+    assert result.exit_code == 0, result.output
+    assert ("means over 2 divisions of the data" in result.output.replace("\n", " ")) is said
+
+
 def test_a_pdf_embeds_its_fonts_as_truetype_and_is_the_same_again(run: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.pdf", tmp_path / "b.pdf"
     for path in (first, second):

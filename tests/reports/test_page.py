@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import Result
+from hand_made import BASE, made
 from typer.testing import CliRunner
 
 from coterie.cli import app
@@ -91,6 +92,28 @@ def test_gains_are_those_of_the_clients(finished: Path, shown: Page, labels: dic
             assert found["gain_std"][place] == pytest.approx(gain.loc[name].std(), abs=1e-12)
             assert found["n"][place] == 20
         assert len(found["client"]) == 4
+
+
+def test_gains_against_facts_are_of_the_seed_whose_data_are_described(finished: Path, shown: Page) -> None:
+    described = shown.data["described"]
+    assert described["seed"] == 0
+    first = open_run(finished).results["fedavg", "", 0].values - open_run(finished).results["local", "", 0].values
+    found = described["gains"]["fedavg"]
+    assert [shown.data["clients"]["names"][place] for place in found["client"]] == list(first.index.astype(str))
+    np.testing.assert_allclose(found["gain"], 100 * first, rtol=0, atol=1e-12)
+    assert found["gain"] != shown.data["gains"]["fedavg"]["gain"]  # which are means over both seeds
+    assert "means over 2 divisions of the data" in shown.text
+    assert "The gains with seed 0, whose data are described, against" in shown.text
+
+
+@pytest.mark.parametrize(("seeds", "federation"), [((0,), {}), ((0, 1), {"seed": 0})])
+def test_one_division_of_the_data_needs_no_words(tmp_path: Path, seeds: tuple[int, ...], federation: Any) -> None:
+    results = {name: {seed: [0.5, 0.6, 0.7, 0.8] for seed in seeds} for name in ("local", "fedavg")}
+    html = page(open_run(made(tmp_path / "run", results, federation=BASE["federation"] | federation)))
+    shown = Page(html)
+    assert shown.data["described"] is None
+    assert "division" not in shown.text
+    assert "The same gains against" in shown.text
 
 
 def test_own_curves_strengths_and_traffic(finished: Path, shown: Page, labels: dict[str, tuple[str, str]]) -> None:

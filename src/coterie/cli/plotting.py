@@ -150,7 +150,7 @@ def _draw(
         raise CoterieError("Several runs have no common place for a figure: say where by --output.")
     check_runs(runs)  # once, before each kind says so
     check_choice(runs, choice)
-    written, lacking = list[Path](), list[str]()
+    written, lacking = dict[str, Path](), list[str]()
     for each in KINDS if kind == "all" else (kind,):
         try:
             figure = draw(each, runs, choice)
@@ -165,15 +165,26 @@ def _draw(
         default = runs[0].directory.figures / name
         path = default if output is None else output / name if kind == "all" else output
         save_figure(figure, path, ending)
-        written.append(path)
+        written[each] = path
     if not written:
         raise CoterieError(" ".join(lacking))
     if console is None:
         return
-    for path in written:
+    for path in written.values():
         console.print(escape(str(path)), highlight=False, soft_wrap=True)
-    for sentence in [*(f"left out {line}" for line in lacking), *(each for run in runs for each in run.missing)]:
+    remarks = [f"left out {line}" for line in lacking] + _remarks(runs, choice, list(written))
+    for sentence in [*remarks, *(each for run in runs for each in run.missing)]:
         console.print(f"[dim]{escape(sentence)}[/]", highlight=False, soft_wrap=True)
+
+
+def _remarks(runs: Sequence[OpenedRun], choice: Choice, kinds: Sequence[str]) -> list[str]:
+    """What to know of bars that are of no single division of the data."""
+    from coterie.reports.words import divided_anew
+
+    if choice.seed is not None or not {"gain", "accuracy"} & set(kinds):
+        return []
+    anew = dict.fromkeys(divided_anew(len(run.about.seeds)) for run in runs if not run.divided_once)
+    return [f"{sentence} One division alone: --seed." for sentence in anew]
 
 
 def _name(kind: str, choice: Choice) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from coterie.errors import CoterieError
 from coterie.evaluation import Reported, RunKey, System, Tables, metric_of, reported, summarise
 from coterie.evaluation.tables import CLIENTS, FAILURES, HISTORY, TIMINGS, UNDEFINED, nothing
 from coterie.runs import About, RunDirectory
+from coterie.yamltext import read_yaml
 
 Value = TypeVar("Value")
 
@@ -88,9 +89,28 @@ class OpenedRun:
         order = {system: place for place, system in enumerate(self.about.labels)}
         return sorted(found, key=lambda system: order.get(system, len(order)))
 
+    @cached_property
+    def divided_once(self) -> bool:
+        """Whether all seeds have the same data: there is one seed, or ``federation.seed`` is set."""
+        if len(self.about.seeds) < 2:
+            return True
+        try:
+            tree = read_yaml(self.directory.config.read_text(encoding="utf-8"), "config.yaml")
+            return tree["federation"].get("seed") is not None
+        except (OSError, CoterieError, KeyError, TypeError, AttributeError):
+            return False
+
     def seeds(self, system: System) -> list[int]:
         """The seeds with which a system has results."""
         return [key[2] for key in self.results if key[:2] == system]
+
+    def of_seed(self, seed: int | None) -> OpenedRun:
+        """The run as if it had that seed alone, or as it is."""
+        if seed is None:
+            return self
+        history = self.tables.history[self.tables.history["seed"] == seed]
+        results = {key: found for key, found in self.results.items() if key[2] == seed}
+        return replace(self, tables=replace(self.tables, history=history), results=results)
 
 
 def open_run(path: Path | str) -> OpenedRun:

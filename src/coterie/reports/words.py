@@ -19,6 +19,14 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def divided_anew(seeds: int) -> str:
+    """What numbers of single clients are means of, where each of the seeds divides the data by itself."""
+    return (
+        f"Numbers of single clients are means over {counted(seeds, 'division')} of the data: each seed may divide them "
+        "anew, unless federation.seed is set."
+    )
+
+
 def gain_over(metric: str, other: str) -> str:
     """What a gain over ``other`` is: points of a share, the part of an error that is saved, else more of the metric."""
     kind = metric_of(metric)

@@ -11,7 +11,6 @@ from scipy.spatial.distance import squareform
 
 from coterie.errors import CoterieError
 from coterie.reports.opened import OpenedRun
-from coterie.yamltext import read_yaml
 
 FACTS = {"n": "training examples", "similarity": "mean similarity to the others"}
 """What every federation knows of its clients, as axes call it; the columns of a division come on top."""
@@ -42,17 +41,6 @@ def groups(run: OpenedRun) -> dict[str, float] | None:
     if run.portrait is None or "group" not in run.portrait["columns"]:
         return None
     return fact(run, "group", "group")
-
-
-def divided_once(run: OpenedRun) -> bool:
-    """Whether all seeds have the same data: there is one seed, or ``federation.seed`` is set."""
-    if len(run.about.seeds) < 2:
-        return True
-    try:
-        tree = read_yaml(run.directory.config.read_text(encoding="utf-8"), "config.yaml")
-        return tree["federation"].get("seed") is not None
-    except (OSError, CoterieError, KeyError, TypeError, AttributeError):
-        return False
 
 
 def places(names: Sequence[str], values: Mapping[str, float], run: OpenedRun, order: str | None) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -90,7 +90,7 @@ def gathered(
     """
     names, frames, order, locals_ = Names.of(runs), [], [], set()
     for run in runs:
-        frame = series(of_seed(run, choice.seed))
+        frame = series(run.of_seed(choice.seed))
         reference = run.about.label(run.about.reference)
         labels = {run.about.label(system): names(run, run.about.label(system)) for system in wanted(run, choice)}
         order += [names(run, label) for label in run.about.labels.values()]
@@ -101,16 +101,6 @@ def gathered(
         frames.append(frame.assign(label=frame["label"].map(labels)))
     rows = pd.concat(frames, ignore_index=True)
     return rows, looks(list(dict.fromkeys([*order, *rows["label"]])), locals_)
-
-
-def of_seed(run: OpenedRun, seed: int | None) -> OpenedRun:
-    """The run as if it had that seed alone."""
-    if seed is None:
-        return run
-    tables = run.tables
-    history = tables.history[tables.history["seed"] == seed]
-    results = {key: found for key, found in run.results.items() if key[2] == seed}
-    return replace(run, tables=replace(tables, history=history), results=results)
 
 
 def without(runs: Sequence[OpenedRun], what: str, remedy: str = "") -> CoterieError:

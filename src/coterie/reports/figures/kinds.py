@@ -16,7 +16,7 @@ from coterie.reports.figures.accuracy import draw_accuracy
 from coterie.reports.figures.choice import Choice
 from coterie.reports.figures.curves import draw_curves
 from coterie.reports.figures.data import draw_classes, draw_sizes
-from coterie.reports.figures.facts import FACTS, divided_once, fact, places
+from coterie.reports.figures.facts import FACTS, fact, places
 from coterie.reports.figures.gain import draw_gain
 from coterie.reports.figures.gathered import check_choice, check_runs, gathered, without
 from coterie.reports.figures.ranks import draw_ranks
@@ -96,7 +96,7 @@ def _scatter(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
         raise CoterieError(
             f"--against {choice.against}: all clients of {run.directory.path} are alike in it; choose another fact."
         )
-    if not divided_once(run):
+    if not run.divided_once:
         choice = replace(choice, seed=_described(run, choice))
     rows, looks = _gains(runs, choice)
     points = pd.DataFrame({"label": rows["label"], "x": rows["client"].map(facts), "y": rows["gain"]})
@@ -182,7 +182,7 @@ def _only(runs: Sequence[OpenedRun], option: str) -> OpenedRun:
 def _described(run: OpenedRun, choice: Choice) -> int:
     """The seed whose data the run describes; raises CoterieError where another one with other data is asked for."""
     first = run.about.seeds[0]
-    if choice.seed not in (None, first) and not divided_once(run):
+    if choice.seed not in (None, first) and not run.divided_once:
         raise CoterieError(
             f"--seed {choice.seed}: {run.directory.path} describes the data of seed {first}; leave it out."
         )

@@ -51,6 +51,7 @@ def content(run: OpenedRun) -> dict[str, Any]:
         "summary": _plain(summary_rows(run)),
         "curves": {split: _curves(run, split) for split in ("test", "validation")},
         "gains": _gains(run, names),
+        "described": _described(run, names),
         "own_curves": _own_curves(run, names),
         "links": {run.about.label(system): _plain(found) for system in run.systems if (found := links_of(run, system))},
         "strengths": _strengths(run, names),
@@ -111,6 +112,14 @@ def _gains(run: OpenedRun, names: list[str]) -> dict[str, Any]:
     table["client"] = table["client"].map(place)
     columns = ("client", "n", "value", "alone", "gain", "gain_std", "seeds")
     return {str(label): _columns(rows, columns) for label, rows in table.groupby("label", sort=False)}
+
+
+def _described(run: OpenedRun, names: list[str]) -> dict[str, Any] | None:
+    """The gains with the seed whose data are described, where seeds may divide them differently."""
+    if run.divided_once:
+        return None
+    seed = run.about.seeds[0]
+    return {"seed": seed, "gains": _gains(run.of_seed(seed), names)}
 
 
 def _columns(rows: pd.DataFrame, names: tuple[str, ...]) -> dict[str, Any]:

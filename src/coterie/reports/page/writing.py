@@ -16,6 +16,7 @@ from coterie.errors import CoterieError
 from coterie.reports.opened import OpenedRun
 from coterie.reports.page.content import DETAILED_CLIENTS, content, summary_rows
 from coterie.reports.page.summary import newcomers_of, summary_caption, summary_cells, summary_heads, verdict
+from coterie.reports.words import divided_anew
 from coterie.runs import NewcomersDirectory, RunDirectory, guard_sentences, load_guard
 from coterie.runs.atomic import write_text
 
@@ -44,6 +45,8 @@ def page(run: OpenedRun) -> str:
         explanation=summary_caption(rows),
         splits=[split for split in ("test", "validation") if data["curves"][split]],
         show=show,
+        anew="" if run.divided_once else divided_anew(len(run.about.seeds)),
+        described=data["described"],
         data_note=_data_note(run),
         newcomers=newcomers,
         kept=_guard(run, RunDirectory(run.directory.newcomers), "Newcomers"),
@@ -105,7 +108,8 @@ def _data_note(run: OpenedRun) -> str:
         return ""
     if "similarity_mean" not in run.portrait:
         return "The data stay with the clients; only their numbers are known here."
-    return "Training data as divided with the first seed; other seeds may divide them differently."
+    anew = "; other seeds may divide them differently" if not run.divided_once else ""
+    return f"Training data as divided with the first seed{anew}." if len(run.about.seeds) > 1 else ""
 
 
 def _guard(run: OpenedRun, decided: RunDirectory, who: str) -> list[str]:

@@ -13,6 +13,8 @@ function drawGains() {
   }
   fill(against, facts.map(([key]) => key), facts.map(([, text]) => text));
 
+  const described = page.described || { gains: page.gains };
+
   function hover(label, found, i) {
     return `<b>${plain(names[found.client[i]])}</b>, n = ${number(found.n[i], Number.isInteger(found.n[i]) ? 0 : 1)}<br>` +
       `${plain(label)} ${number(found.value[i], 4)}, alone ${number(found.alone[i], 4)}<br>` +
@@ -58,7 +60,7 @@ function drawGains() {
     const text = facts.find(([key]) => key === fact)[1];
     return {
       traces: compared.map((label) => {
-        const found = page.gains[label], { color } = style(label);
+        const found = described.gains[label] || { gain: [] }, { color } = style(label);
         return {
           x: found.gain.map((_, i) => value(found, i)), y: found.gain, name: plain(label), mode: "markers",
           type: names.length > 2000 ? "scattergl" : "scatter", marker: { color, size: 8, opacity: 0.75 },
