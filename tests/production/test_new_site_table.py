@@ -14,6 +14,7 @@ from tiny_runs import tiny_run
 import coterie
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.new_site import NewSite
+from coterie.federation.frames import LARGEST
 from coterie.federation.schema import Feature, Schema
 from coterie.runs import NewcomersDirectory, RunDirectory, load_model
 from coterie.yamltext import read_yaml
@@ -95,6 +96,27 @@ def test_where_members_have_their_own_statistics_so_has_it(run: Path, tmp_path: 
             coterie.adapt(run, tmp_path / "harbour.csv", output=tmp_path / "no")
     finally:
         write_schemas(run, {"schema": tree})
+
+
+def test_it_learns_nothing_of_a_member_where_it_has_no_numbers_of_its_own(run: Path, tmp_path: Path) -> None:
+    """A column without numbers is 0 throughout, and one of equal numbers, whose mean is rounded, keeps its unit."""
+    tree = SCHEMA.as_dict()
+    tree["features"][8]["impute"] = True
+    path = patients(tmp_path)
+    table = pd.read_csv(path).assign(x7=36.6, x8="")
+    table.to_csv(path, index=False)
+    write_schemas(run, {"clients": {"one": tree}})
+    try:
+        with pytest.warns(CoterieWarning, match="'x8' is missing"):
+            federation, schema = NewSite(RunDirectory(run), path, "harbour").federation(0)
+    finally:
+        write_schemas(run, {"schema": SCHEMA.as_dict()})
+    assert schema.features is not None
+    assert schema.features[7].mean == pytest.approx(36.6)
+    assert schema.features[7].std == 1.0
+    assert schema.features[8].mean == 0.0
+    assert schema.features[8].std == LARGEST
+    assert np.abs(federation.test.inputs[:, 7:9].numpy()).max() < 1e-6
 
 
 def test_tables_that_do_not_fit(run: Path, tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from coterie.federation import ClientData, Federation
 from coterie.federation.arrays import Arrays
 from coterie.federation.data import Normal
 from coterie.federation.folds import Fold, refolded
-from coterie.federation.frames import LARGEST, encode, encode_target, infer_schema, numbers
+from coterie.federation.frames import encode, encode_target, infer_schema
 from coterie.federation.partition.rule import Sizes
 from coterie.federation.partition.shares import split_counts, stratified
+from coterie.federation.preparing import standardised
 from coterie.federation.schema import Schema
 from coterie.training.keys import client_keys
 
@@ -105,7 +106,7 @@ def divided(site: SiteFile, found: Found, *, seed: int, schema: Schema | None) -
     source: dict[str, Any] = {"source": data.kind}
     if isinstance(data, TableData) and schema is not None:
         if data.standardise == "own":
-            schema = _standardised(schema, found.tables["all"].iloc[own["train"]])
+            schema = standardised(schema, found.tables["all"].iloc[own["train"]])
         arrays = _encoded(found.tables, schema)
         source["schema"] = schema.as_dict()
     else:
@@ -183,19 +184,6 @@ def _schema_of_table(site: SiteFile, data: TableData, found: Found, schema: Sche
     if sentences := differences(inferred, found, data.features):
         raise CoterieError(f"{site.path}: {sentences[0]}")
     return inferred
-
-
-def _standardised(schema: Schema, table: pd.DataFrame) -> Schema:
-    """Numbers by mean and standard deviation of the ``table``, this site's training rows."""
-    features = []
-    for feature in schema.features or []:
-        cells = numbers(table[feature.name])
-        known = cells.values[~cells.missing & ~cells.wrong]
-        if feature.kind == "number":
-            own = {"mean": float(known.mean()), "std": float(known.std()) or 1.0} if len(known) else {"std": LARGEST}
-            feature = feature.model_copy(update=own)  # without any it is 0 throughout, as in a simulation
-        features.append(feature)
-    return schema.model_copy(update={"features": features})
 
 
 def _encoded(tables: Mapping[str, pd.DataFrame], schema: Schema) -> dict[str, Arrays]:

@@ -15,11 +15,12 @@ from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.runner import stored_config
 from coterie.federation import ClientData, Federation
 from coterie.federation.examples import Examples
-from coterie.federation.frames import encode, encode_target, numbers, read_frame, texts
+from coterie.federation.frames import encode, encode_target, read_frame, texts
 from coterie.federation.partition import RULES
 from coterie.federation.partition.rule import Sizes
 from coterie.federation.partition.shares import SplitRule
 from coterie.federation.places import Origin
+from coterie.federation.preparing import standardised
 from coterie.federation.raw_table import numbering, raw_columns
 from coterie.federation.schema import Feature, Schema
 from coterie.federation.tables import full_texts, times
@@ -80,7 +81,7 @@ class NewSite:
             targets = self._targets(table, schema)
             parts = self._divided(table, targets, schema, seed)
         if not self._shared(seed):
-            schema = _own(schema, table.iloc[parts["train"]])
+            schema = standardised(schema, table.iloc[parts["train"]])
         inputs, answers = torch.from_numpy(encode(table, schema.features or ())), torch.from_numpy(targets)
         weights = self._weights(table, parts["train"])
         splits: dict[str, Any] = {
@@ -201,17 +202,3 @@ class NewSite:
 
 def _layout(feature: Feature) -> tuple[Any, ...]:
     return feature.name, feature.kind, tuple(feature.values), feature.missing
-
-
-def _own(schema: Schema, table: pd.DataFrame) -> Schema:
-    """The schema with the site's own means and deviations, as its members have theirs."""
-    features = []
-    for feature in schema.features or ():
-        if feature.kind == "number":
-            cells = numbers(table[feature.name])
-            known = cells.values[~cells.missing]
-            if len(known):
-                statistics = {"mean": float(known.mean()), "std": float(known.std()) or 1.0}
-                feature = feature.model_copy(update=statistics)
-        features.append(feature)
-    return schema.model_copy(update={"features": features})

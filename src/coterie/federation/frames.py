@@ -28,6 +28,8 @@ MANY = 100
 """A text column with more values than this is no category."""
 FEW = 20
 """A target of whole numbers is a class where it has at most so many values."""
+CONSTANT = 1e-12
+"""A number whose spread is that small beside its mean is the same everywhere, but for rounding."""
 LARGEST = 1e150
 """Larger numbers have no square."""
 
@@ -293,4 +295,5 @@ def _feature(column: pd.Series[Any], name: str, missing: str, standardise: bool)
     known = cells.values[~cells.missing]
     if not standardise or len(known) == 0:
         return Feature(name=name, missing=gaps)
-    return Feature(name=name, mean=float(known.mean()), std=float(known.std()) or 1.0, missing=gaps)
+    mean, spread = float(known.mean()), float(known.std())
+    return Feature(name=name, mean=mean, std=spread if spread > CONSTANT * abs(mean) else 1.0, missing=gaps)

@@ -11,17 +11,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from coterie.federation.frames import Cells
-from coterie.federation.schema import Feature
+from coterie.federation.frames import CONSTANT, LARGEST, Cells, numbers
+from coterie.federation.schema import Feature, Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Kind = Literal["number", "category"]
 Missing = Literal["error", "mark", "mean"]
-
-CONSTANT = 1e-12
-"""A number whose spread is that small beside its mean is the same everywhere, but for rounding."""
-
 
 @dataclass(frozen=True)
 class Numbers:
@@ -94,6 +93,33 @@ def features_of(summary: Summary, missing: Missing) -> list[Feature]:
         else:
             found.append(Feature(kind="category", values=list(part.values), **common))
     return found
+
+
+def by_own_numbers(schema: Schema, summary: Summary) -> Schema:
+    """The inputs of a schema, with numbers standardised by the rows of one client.
+
+    A column of which these have no number becomes 0 throughout: as it stands, a later number would reach a model that
+    never saw any in other units than those of all others.
+    """
+    features = []
+    for feature in schema.features or []:
+        part = summary.get(feature.name)
+        if feature.kind == "number" and isinstance(part, Numbers):
+            own = {"mean": part.mean, "std": part.std if part.count else LARGEST}
+            feature = feature.model_copy(update=own)
+        features.append(feature)
+    return schema.model_copy(update={"features": features})
+
+
+def standardised(schema: Schema, table: pd.DataFrame) -> Schema:
+    """The inputs of a schema, with numbers standardised by the rows of one client's ``table``."""
+    columns, kinds = dict[str, Cells](), dict[str, Kind]()
+    for feature in schema.features or []:
+        if feature.kind == "number":
+            found = numbers(table[feature.name])
+            columns[feature.name] = Cells(found.values, found.missing | found.wrong, found.wrong)
+            kinds[feature.name] = "number"
+    return by_own_numbers(schema, summary_of(columns, kinds))
 
 
 def without_few(columns: Mapping[str, Cells], summary: Summary, least: int) -> Summary:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from coterie.errors import CoterieError, CoterieWarning
-from coterie.federation.frames import LARGEST, Cells, encode_cells
+from coterie.federation.frames import Cells, encode_cells
 from coterie.federation.partition.rule import Division
 from coterie.federation.places import Origin
 from coterie.federation.preparation import Preparation, Prepared
@@ -23,6 +23,7 @@ from coterie.federation.preparing import (
     Summary,
     Values,
     as_sent,
+    by_own_numbers,
     combined,
     features_of,
     size_of,
@@ -94,7 +95,7 @@ class Columns:
         else:
             schema = self.agreed([summaries[m] for m in members], [targets[m] for m in members])
         self._warn_of_unseen(schema, division, names)
-        own = [self._own(schema, summary) for summary in summaries] if self.preprocessing == "client" else []
+        own = [by_own_numbers(schema, summary) for summary in summaries] if self.preprocessing == "client" else []
         exchanged = fitted is None and self.preprocessing != "none"
         preparation = self._exchange(schema, summaries, targets, division) if exchanged else None
         if preparation is not None:
@@ -223,27 +224,6 @@ class Columns:
             return Schema(task="regression", classes=count, target=self.target, features=features)
         return Schema(classes=len(self.labels), labels=list(self.labels), target=self.target, features=features)
 
-    def _own(self, schema: Schema, summary: Summary) -> Schema:
-        """The common inputs, with numbers standardised by one client's own rows.
-
-        A column of which these have no number becomes 0 throughout: as it stands, a later number would reach a model
-        that never saw any in other units than those of all others.
-        """
-        own = {feature.name: feature for feature in features_of(summary_without_values(summary), self.missing)}
-        for name, numbers in summary.items():
-            if isinstance(numbers, Numbers) and numbers.count == 0:
-                own[name] = own[name].model_copy(update={"std": LARGEST})
-        return schema.model_copy(
-            update={
-                "features": [
-                    feature.model_copy(update={"mean": own[feature.name].mean, "std": own[feature.name].std})
-                    if feature.kind == "number"
-                    else feature
-                    for feature in schema.features or []
-                ]
-            }
-        )
-
     def _check_columns(self, whole: Summary) -> None:
         for name, part in whole.items():
             if isinstance(part, Values) and not part.values:
@@ -306,8 +286,3 @@ class Columns:
                 CoterieWarning,
                 stacklevel=2,
             )
-
-
-def summary_without_values(summary: Summary) -> Summary:
-    """The numbers of a summary."""
-    return {name: part for name, part in summary.items() if not isinstance(part, Values)}
