@@ -201,6 +201,7 @@ def test_folders_of_pictures(tmp_path: Path) -> None:
     inputs, targets = everything(federation)
     assert inputs.shape == (12, 3, 4, 4)
     assert sorted(targets.tolist()) == [1] * 6 + [2] * 6  # a site may lack a class
+    assert federation.source["class_names"] == ["bird", "cat", "dog"]
     torch.testing.assert_close(inputs[:, 0, 0, 0], torch.where(targets == 1, 10 / 255, 200 / 255))
     unnamed = Schema(classes=3, shape=[3, 4, 4])
     with pytest.raises(CoterieError, match="2 folders for 3 classes"):

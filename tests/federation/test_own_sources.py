@@ -19,6 +19,8 @@ from torch.utils.data import TensorDataset
 
 from coterie.errors import CoterieError
 from coterie.federation import Federation, build_federation
+from coterie.federation.portrait import portrait
+from coterie.federation.schema import Schema
 
 
 def build(section: Mapping[str, Any], folder: Path) -> Federation:
@@ -148,6 +150,8 @@ def test_pictures(tmp_path: Path, official: bool) -> None:
     assert federation.test.n.tolist() == ([10, 10] if official else [2, 2])
     x, y = federation.train.client(0)
     assert torch.equal(x[:, 0, 0, 0] > 0.5, y == 1)
+    assert portrait(federation)["labels"] == ["dark", "light"]
+    assert Schema.of(federation).label_names == ["dark", "light"]
     grey = build({"source": "folder", "path": str(tmp_path), "size": 8, "grey": True}, tmp_path)
     assert grey.feature_shape == (1, 8, 8)
 
@@ -192,7 +196,7 @@ def test_no_pictures(tmp_path: Path) -> None:
 
 
 MODULE = """
-import numpy as np, torch
+import numpy as np, pandas as pd, torch
 from coterie.federation import Federation
 def arrays(seed):
     draw = np.random.default_rng(seed)
@@ -201,6 +205,9 @@ def ready(seed):
     return Federation.from_arrays(arrays(seed), validation=0, test=0.5)
 def datasets(seed):
     return [torch.utils.data.TensorDataset(torch.ones(10, 2), torch.arange(10) % 2)] * 2
+def table(seed):
+    wards = pd.DataFrame({"ward": ["ann", "bob"] * 10, "age": range(20), "sick": ["no", "no", "yes", "yes"] * 5})
+    return Federation.from_frame(wards, client="ward", target="sick")
 def single(seed):
     return {"ann": (np.ones((10, 2)), np.zeros(10, dtype=int))}
 def nothing(seed):
@@ -222,6 +229,9 @@ def test_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready = given("ready")  # as it is: without validation data
     assert [ready.split(part).n.tolist() for part in ("train", "validation", "test")] == [[5, 5], [0, 0], [5, 5]]  # type: ignore[arg-type]
     assert given("datasets").names == ("0", "1")
+    of_table = Schema.of(given("table"))
+    assert of_table.label_names == ["no", "yes"]
+    assert [feature.name for feature in of_table.features or []] == ["age"]
     for function, message in (
         ("single", "'python' has a single class"),
         ("nothing", "gave a NoneType where a Federation, or a mapping from clients"),

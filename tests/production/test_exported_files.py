@@ -10,6 +10,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from stored import NAMES, SCHEMA, answers, federation_of, of_table, stack_of, store, table
 from tiny_runs import tiny_run
 from torch import Tensor, nn
@@ -233,3 +234,17 @@ def test_a_file_that_gives_something_else_is_never_left(tmp_path: Path) -> None:
     with pytest.raises(CoterieError, match="As torchscript the model gives other values than in PyTorch"):
         coterie.export(run.path, "north", format="torchscript", output=tmp_path / "out")
     assert not (tmp_path / "out" / "model.ts.pt").exists()
+
+
+def test_classes_of_folders_keep_their_names(tmp_path: Path) -> None:
+    """Names are in the order of the folders, which for numbers is not theirs: 1, 10, 2."""
+    for client in ("ann", "bob"):
+        for name, grey in (("2", 10), ("10", 120), ("1", 250)):
+            (tmp_path / "pictures" / client / name).mkdir(parents=True)
+            for i in range(8):
+                Image.new("L", (4, 4), grey + i % 4).save(tmp_path / "pictures" / client / name / f"{i}.png")
+    federation = {"source": "folder", "path": str(tmp_path / "pictures"), "size": 4, "grey": True}
+    result, _ = tiny_run(tmp_path, federation=federation, algorithms=["local"], rounds=30)
+    found = coterie.predict(result.directory, "ann", tmp_path / "pictures" / "bob" / "10", algorithm="local")
+    assert set(found.columns) >= {"p_1", "p_10", "p_2"}
+    assert (found["class"].astype(str) == "10").all()

@@ -112,6 +112,8 @@ def divided(site: SiteFile, found: Found, *, seed: int, schema: Schema | None) -
     else:
         arrays = found.arrays
     whole = arrays["all"]
+    if named := whole.labels or (None if schema is None else schema.labels):
+        source["class_names"] = list(named)
     parts = {part: Arrays(whole.inputs[rows], whole.targets[rows]) for part, rows in own.items()}
     parts |= {part: of_its_own for part, of_its_own in arrays.items() if part != "all"}
     splits = {part: _one(of_part, schema) for part, of_part in parts.items()}

@@ -8,6 +8,7 @@ from typing import Any
 from coterie.errors import CoterieError
 from coterie.federation import Federation, FederationConfig
 from coterie.federation.datasets.memory import IN_MEMORY
+from coterie.federation.federation import FACTS
 from coterie.federation.table_options import SPLIT_BY
 
 
@@ -35,5 +36,5 @@ def recognised(federation: Federation, section: FederationConfig) -> Federation:
             "The federation that was given is not the one that this run began with, for its checksum "
             "(federation.sha256) is another: give the same clients with the same examples."
         )
-    kept = {key: federation.source[key] for key in ("schema", "schemas", "clients") if key in federation.source}
+    kept = {key: federation.source[key] for key in (*FACTS, "clients") if key in federation.source}
     return replace(federation, source={**stated, **kept}).validate()

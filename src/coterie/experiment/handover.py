@@ -28,7 +28,7 @@ def handed_over(
     names : sequence of str
         Some or all of the federation's clients.
     """
-    common = {
+    common: dict[str, Any] = {
         "model": {"name": model.name, "options": dict(model.options)},
         "task": federation.task,
         "classes": federation.classes,
@@ -36,6 +36,8 @@ def handed_over(
     }
     if (scaling := federation.train.target_normal) is not None:
         common["targets"] = {"mean": scaling.mean.tolist(), "std": scaling.std.tolist()}
+    if names_of_classes := federation.source.get("class_names"):
+        common["labels"] = list(names_of_classes)
     sizes = {part: federation.split(part).n.tolist() for part in ("train", "validation", "test")}
     mixtures = _mixtures(predictor)
     place = {name: client for client, name in enumerate(federation.names)}

@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.federation.examples import Examples
-from coterie.federation.federation import SPLITS, Federation
+from coterie.federation.federation import FACTS, SPLITS, Federation
 from coterie.federation.sides import Official
 
 PARTS = tuple(SPLITS)
@@ -191,7 +191,8 @@ def examples_of_federation(name: str, federation: Federation) -> Examples:
     assert found.sides is not None
     sides = Official(found.sides.parts, complete=True)
     blocks, order = (_by_row(federation, what) for what in ("blocks", "order"))
-    found = replace(found, target_normal=federation.train.target_normal, blocks=blocks, order=order)
+    facts = {key: federation.source[key] for key in FACTS if key in federation.source}
+    found = replace(found, target_normal=federation.train.target_normal, blocks=blocks, order=order, facts=facts)
     if federation.train.weights is not None:
         split = [federation.split(part).select([i]).weights for i in range(federation.k) for part in SPLITS]
         found = replace(found, weights=torch.cat([own for own in split if own is not None]).numpy())

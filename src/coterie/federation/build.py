@@ -117,7 +117,7 @@ def divided(
         division = folded(division, examples, fold, seed)
     _require_whole_blocks(examples, division, rule.rule)
     names = tuple(division.names) or client_names(len(division.train))
-    known: dict[str, Any] = {**source, "sha256": examples.digest}
+    known: dict[str, Any] = {**source, "sha256": examples.digest, **examples.facts}
     if examples.files:
         known["files"] = dict(examples.files)
     preparation = None

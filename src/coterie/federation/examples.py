@@ -51,6 +51,8 @@ class Examples:
         prepare: gives the inputs once the rows are divided among the named clients, where they depend on that, or on a
             schema that was fitted before. Of some clients, by number, nothing enters what is common to all.
         files: SHA-256 of the user's own files, by path, where they come from such.
+        facts: what `Federation.source` shall say besides: ``class_names`` in order, where classes have others than 0,
+            1, ...; ``schema`` or ``schemas``, by which a table has become these inputs.
         checksum: stands for the values, where ``inputs`` do not hold them yet.
 
     Raises:
@@ -74,6 +76,7 @@ class Examples:
     checksum: str | None = None
     weights: NDArray[np.float64] | None = None
     target_normal: Normal | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {"targets": len(self.targets), **{f"groups {kind!r}": len(of) for kind, of in self.groups.items()}}

@@ -19,6 +19,9 @@ from coterie.federation.preparation import Preparation
 if TYPE_CHECKING:
     import pandas as pd
 
+FACTS = ("schema", "schemas", "class_names")
+"""Of ``source``: how columns became inputs, and what classes are called."""
+
 Task = Literal["classification", "regression"]
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -73,9 +73,10 @@ def portrait(federation: Federation, *, samples: bool = True) -> dict[str, Any]:
 
 
 def class_labels(federation: Federation) -> list[str]:
-    """Names of the classes in order, where the data name them other than 0, 1, ..., as a user's table may."""
+    """Names of the classes in order, where the data name them other than 0, 1, ..., as tables and folders may."""
     schemas = [federation.source.get("schema"), *(federation.source.get("schemas") or {}).values()]
-    labels = next((list(schema.get("labels") or []) for schema in schemas if schema), [])
+    named = list(federation.source.get("class_names") or [])
+    labels = next((list(schema.get("labels") or []) for schema in schemas if schema), named)
     return [] if labels == [str(c) for c in range(len(labels))] else labels
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Kind = Literal["number", "category"]
 Missing = Literal["error", "mark", "mean"]
 
+
 @dataclass(frozen=True)
 class Numbers:
     """A column of numbers at one client, or at several.

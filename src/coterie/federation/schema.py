@@ -165,6 +165,7 @@ class Schema(BaseModel):
         return cls(
             task=federation.task,
             classes=federation.classes,
+            labels=federation.source.get("class_names"),
             shape=list(federation.feature_shape),
             mean=None if normal is None else normal.mean.flatten().tolist(),
             std=None if normal is None else normal.std.flatten().tolist(),

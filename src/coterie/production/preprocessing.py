@@ -76,7 +76,8 @@ class Preprocessing:
         if not classification:
             labels = _target_names(target, count)
         else:
-            labels = tuple(map(str, range(count))) if schema is None else tuple(schema.label_names)
+            named = facts.get("labels") or range(count)
+            labels = tuple(map(str, named)) if schema is None else tuple(schema.label_names)
         round = facts.get("round")
         return cls(
             task=facts["task"],

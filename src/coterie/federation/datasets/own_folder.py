@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -61,7 +62,8 @@ def folder(data_dir: Path | None, options: FolderSource) -> Examples:
             labels = [classes.index(name) for name, files in of_class.items() for _ in files]
             pixels = read_images(paths, (options.size, options.size), "L" if options.grey else "RGB", resize=True)
             found.setdefault(client, {})[part] = Arrays(torch.from_numpy(pixels), torch.tensor(labels))
-    return examples_of_clients("folder", dict(sorted(found.items())), len(classes))
+    examples = examples_of_clients("folder", dict(sorted(found.items())), len(classes))
+    return replace(examples, facts={"class_names": classes})
 
 
 def _pictures(root: Path) -> dict[str, dict[str, list[Path]]]:
