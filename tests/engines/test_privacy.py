@@ -11,7 +11,7 @@ import torch
 import coterie
 from coterie.contract import Algorithm, Server, Site, broadcast
 from coterie.engines import checkpoint
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
 from coterie.models import Models
 from coterie.privacy import Policy, epsilon_of
 from toys import classified, personal, run, saved, simulation, with_train_inputs
@@ -138,3 +138,17 @@ def test_a_run_says_how_much_was_spent(tmp_path: Path) -> None:
         if ",epsilon," in line and line.startswith("fedavg")
     ]
     assert told == pytest.approx([epsilon_of(1, 10.0, 1e-5), epsilon_of(2, 10.0, 1e-5)])
+
+
+def test_sums_that_take_no_noise_are_told(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    rows = [f"{ward},{age},{'yes' if age > 20 else 'no'}" for ward in ("a", "b") for age in range(40)]
+    (tmp_path / "wards.csv").write_text("\n".join(["ward,age,sick", *rows]))
+    table: dict[str, Any] = {"source": "table", "path": str(tmp_path / "wards.csv"), "client": "ward", "target": "sick"}
+    tree: dict[str, Any] = {
+        "model": {"name": "mlp", "hidden": [2]}, "algorithms": ["fedavg"], "rounds": 1,
+        "privacy": {"clip": 0.5, "noise": 10.0},
+    }  # fmt: skip
+    with pytest.warns(CoterieWarning, match="what they send for that takes no noise"):
+        coterie.run({**tree, "federation": table}, output=tmp_path / "first")
+    coterie.run({**tree, "federation": {**table, "preprocessing": "none"}}, output=tmp_path / "second")

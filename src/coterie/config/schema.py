@@ -285,7 +285,7 @@ def _rounds(value: Any) -> Any:
 
 
 class PrivacyConfig(Section):
-    """What becomes of everything that a client sends: its change is clipped, and noise added where ``noise`` is set.
+    """What becomes of all that a client sends in rounds: its change is clipped, and noise added where ``noise`` is set.
 
     At real sites that is each site's own affair, see its ``policy``.
     """

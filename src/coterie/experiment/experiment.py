@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rich.console import Console
 from coterie.config import RECIPE, Config, ModelConfig, RayConfig
 from coterie.engines import Engine, Simulation
 from coterie.engines.ray import RayEngine, library
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
 from coterie.evaluation import check_report
 from coterie.experiment.display import busy
 from coterie.experiment.folds_ahead import check_folds
@@ -138,10 +139,22 @@ class Experiment:
                 "guard compares models on examples that all count alike, but these have weights: remove guard, or "
                 "federation.weights."
             )
+        self._warn_of_sums(federation)
         check_targets(self.config, federation.task)
         self.size_model(federation)
         check_model(self.model, federation)
         self._check_folds()
+
+    def _warn_of_sums(self, federation: Federation) -> None:
+        """What clients send before the first round is not noised, as at real sites, which then refuse by default."""
+        private = self.config.privacy is not None and self.config.privacy.noise is not None
+        if private and federation.preparation is not None:
+            warnings.warn(
+                "The clients prepare a table together, and what they send for that takes no noise: epsilon does not "
+                "cover it. federation.preprocessing: none leaves it out.",
+                CoterieWarning,
+                stacklevel=2,
+            )
 
     def _check_data(self, federation: Federation) -> None:
         """What may be wrong with the division of one seed alone."""
