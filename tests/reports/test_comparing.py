@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -261,6 +262,44 @@ def test_the_protocol_can_be_chosen(tmp_path: Path) -> None:
     assert last.labels == ["local", "fedavg", "fedora (released)"]
     assert last.rows[0]["chosen_rounds"] == [2, 2]
     assert last.rows[0]["report"] == "last"
+
+
+def guarded(folder: Path, seeds: tuple[int, ...], **changes: Any) -> Path:
+    results = {name: dict.fromkeys(seeds, (0.5, 0.6)) for name in ("local", "fedavg", "fedavg:guard")}
+    return made(folder, results, algorithms=["local", "fedavg"], seeds=list(seeds), **changes)
+
+
+def test_a_guard_is_for_one_protocol(tmp_path: Path) -> None:
+    run = guarded(tmp_path / "a", (0,), guard={}, report="best_val")
+    found = compare([run], report="last")
+    assert found.labels == ["local", "fedavg"]
+    assert f"{run}: fedavg (guard) is left out, since the guard decides for the round of report: best_val alone." in (
+        found.notes
+    )
+    assert compare([run], report="best_val").labels == ["local", "fedavg", "fedavg (guard)"]
+
+
+def test_guards_that_decide_otherwise_are_not_pooled(tmp_path: Path) -> None:
+    runs = [guarded(tmp_path / "a", (0,), guard={}), guarded(tmp_path / "b", (1,), guard={"confidence": 0.7})]
+    assert compare(runs).labels == ["local", "fedavg", "fedavg (guard)"]
+    runs.append(guarded(tmp_path / "c", (2,), guard={"confidence": 0.95, "folds": 0}))
+    assert compare(runs).labels == [
+        "local", "fedavg", "fedavg (guard, folds=5, confidence=0.7)", "fedavg (guard, folds=0, confidence=0.95)",
+    ]  # fmt: skip
+
+
+def test_another_local_is_said(tmp_path: Path) -> None:
+    runs = [
+        made(tmp_path / name, {"local": {i: [low] * 4}, "fedavg": {i: [0.8] * 4}}, seeds=[i], algorithms=[entry, "fedavg"])
+        for i, (name, low, entry) in enumerate((("a", 0.7, "local"), ("b", 0.4, {"name": "local", "training": {"lr": 5.0}})))
+    ]  # fmt: skip
+    found = compare(runs)
+    assert len(found.labels) == 3
+    assert [note for note in found.notes if note.startswith("LOCAL itself was trained with other settings")] == [
+        "LOCAL itself was trained with other settings in some of the runs (training.lr): what is relative to it, such as "
+        "R-Acc, PTR and gains, is over the LOCAL of the run that a result is from, and on no one scale."
+    ]
+    assert not any("LOCAL itself" in note for note in compare(runs[:1]).notes)
 
 
 def test_different_protocols_are_said(tmp_path: Path) -> None:

@@ -219,6 +219,7 @@ class Guard:
         if known:
             self._read(RunDirectory(path), History.read)
             record = self._read(RunDirectory(path), Record.of)
+            self._check_recipe(record, fold)
             if {job.key for job in fold.plan} <= set(record.finished):
                 return RunDirectory(path)
         elif path.exists():  # a kill left it before it was a run directory, so that nothing in it is worth anything
@@ -233,6 +234,17 @@ class Guard:
         except Interrupted as stop:
             raise Interrupted(self.directory.path, stop.number) from None
         return RunDirectory(path)
+
+    def _check_recipe(self, record: Record, fold: Experiment) -> None:
+        """Folds of one division belong together: of others, some examples would count twice and some not at all."""
+        try:
+            record.check_recipe(fold.recipe())
+        except CoterieError as error:
+            folder = record.path.parent.parent
+            raise CoterieError(
+                f"the guard's fold {folder} is one of another division, as guard.folds was another then: set it back, "
+                f"or delete {folder.parent}, and all folds are trained again."
+            ) from error
 
     def _experiment(self, index: int, names: set[str]) -> Experiment:
         return fold_experiment(self.experiment, index, names)

@@ -16,6 +16,7 @@ from coterie.evaluation import Report, Reported, RunKey, System, Tables, default
 from coterie.evaluation.tables import RUN
 from coterie.reports.opened import OpenedRun
 from coterie.reports.settings import Settings, check_key, read_config, settings_of, short_names, text_of, value_at
+from coterie.runs.guard import unguarded
 
 TELLING_KEYS = 3
 """Rows are told apart by the keys that differ, if these are so few; else by the names of their runs."""
@@ -26,13 +27,14 @@ Group = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Part:
-    """What one run knows of a system: ``results`` and those of training ``alone``, both by seed."""
+    """What one run knows of a system: ``results`` and those of training ``alone``, both by seed, and their settings."""
 
     run: OpenedRun
     run_name: str
     system: System
     report: Report
     settings: Settings | None
+    settings_alone: Settings | None
     group: Group
     results: dict[int, Reported]
     alone: dict[int, Reported]
@@ -195,16 +197,23 @@ def _parts(
     settings = None if config is None else settings_of(run, config)
     group = tuple(None if config is None else value_at(config, key) for key in by)
     found = []
+    its_alone = None if settings is None else dict(settings.get(run.about.reference, {}))
     for system in run.systems:
+        if chosen != run.about.report and unguarded(system) is not None:
+            notes.append(
+                f"{path}: {run.about.label(system)} is left out, since the guard decides for the round of report: "
+                f"{run.about.report} alone."
+            )
+            continue
         own = None if settings is None else dict(settings.get(system, {}))
-        if own is not None and report is not None:
-            own.pop("report", None)  # whatever it was, another one is applied
+        for told in (own, its_alone) if report is not None else ():
+            (told or {}).pop("report", None)  # whatever it was, another one is applied
         seeds = run.seeds(system)
         alone = {
             seed: results[(*run.about.reference, seed)] for seed in seeds if (*run.about.reference, seed) in results
         }
         mine = {seed: results[(*system, seed)] for seed in seeds if (*system, seed) in results}
-        found.append(Part(run, name, system, chosen, own, group, mine, alone))
+        found.append(Part(run, name, system, chosen, own, its_alone, group, mine, alone))
     return found
 
 
@@ -214,8 +223,25 @@ def _standings(parts: Sequence[Part], notes: list[str]) -> list[Standing]:
     for part in parts:
         pools.setdefault((text_of(list(part.group)), part.kind), []).append(part)
     labels = _labels(pools)
+    notes += _different_alone(list(pools.values()))
     return [
         Standing(labels[key], pool[0].group, _each_seed_once(labels[key], pool, notes)) for key, pool in pools.items()
+    ]
+
+
+def _different_alone(pools: Sequence[Sequence[Part]]) -> list[str]:
+    """A sentence for parts of one system that are measured against LOCAL with other settings."""
+    keys: dict[str, None] = {}
+    for pool in pools:
+        told = [part.settings_alone for part in pool if part.alone and part.settings_alone is not None]
+        for key in dict.fromkeys(key for settings in told for key in settings):
+            if len({text_of(settings.get(key)) for settings in told}) > 1:
+                keys[key] = None
+    if not keys:
+        return []
+    return [
+        f"LOCAL itself was trained with other settings in some of the runs ({', '.join(keys)}): what is relative to "
+        "it, such as R-Acc, PTR and gains, is over the LOCAL of the run that a result is from, and on no one scale."
     ]
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from coterie.config import RECIPE
+from coterie.config import RECIPE, GuardConfig
 from coterie.errors import CoterieError
 from coterie.evaluation import System
 from coterie.reports.opened import OpenedRun
@@ -57,6 +57,8 @@ def settings_of(run: OpenedRun, config: Mapping[str, Any]) -> dict[System, Setti
         options = {key: value for key, value in entry.items() if key not in _NAMES}
         found[system] = common | flat({"training": entry.get("training") or {}})
         found[system] |= flat({"algorithms": {system[0]: options}})
+        if unguarded(system) is not None:
+            found[system] |= flat({"guard": {**GuardConfig().model_dump(), **(stated.get("guard") or {})}})
     return found
 
 
