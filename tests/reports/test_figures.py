@@ -313,10 +313,29 @@ def test_scatter_takes_the_gains_of_the_seed_whose_data_are_described(run: Opene
     np.testing.assert_allclose(points.get_ydata(), gain)
 
 
-@pytest.mark.parametrize("kind", ["scatter", "data"])
-def test_data_of_another_seed_than_is_described_are_not_drawn_as_if_they_were(run: OpenedRun, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "order"), [("scatter", None), ("data", None), ("gain", "n"), ("accuracy", "group"), ("relations", "group")]
+)
+def test_data_of_another_seed_than_is_described_are_not_drawn_as_if_they_were(
+    run: OpenedRun, kind: str, order: str | None
+) -> None:
     with pytest.raises(CoterieError, match=r"--seed 1: .* describes the data of seed 0; leave it out"):
-        draw(kind, [run], Choice(seed=1))
+        draw(kind, [run], Choice(seed=1, order=order))
+
+
+def test_groups_of_another_seed_colour_nothing(run: OpenedRun) -> None:
+    colours = [
+        {
+            to_hex(colour)
+            for colour in draw("relations", [run], Choice(shape="graph", seed=seed))
+            .axes[0]
+            .collections[0]
+            .get_facecolors()
+        }
+        for seed in (0, 1)
+    ]
+    assert len(colours[0]) > 1
+    assert len(colours[1]) == 1
 
 
 def test_ranks_stand_in_their_places_and_cliques_join_them() -> None:

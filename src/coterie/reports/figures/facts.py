@@ -36,9 +36,19 @@ def fact(run: OpenedRun, name: str, option: str) -> dict[str, float]:
     return dict(zip(map(str, portrait["names"]), map(float, known[name]), strict=True))
 
 
-def groups(run: OpenedRun) -> dict[str, float] | None:
-    """The group of each client, where the division has groups."""
+def described(run: OpenedRun, seed: int | None) -> int:
+    """The seed whose data the run describes; raises CoterieError where another one with other data is asked for."""
+    first = run.about.seeds[0]
+    if seed not in (None, first) and not run.divided_once:
+        raise CoterieError(f"--seed {seed}: {run.directory.path} describes the data of seed {first}; leave it out.")
+    return first
+
+
+def groups(run: OpenedRun, seed: int) -> dict[str, float] | None:
+    """The group of each client with a seed, where the division has groups and the run describes that of this seed."""
     if run.portrait is None or "group" not in run.portrait["columns"]:
+        return None
+    if seed != run.about.seeds[0] and not run.divided_once:
         return None
     return fact(run, "group", "group")
 

@@ -59,8 +59,9 @@ def _panel(axes: Axes, own: pd.DataFrame, inches: float, label: str, form: str) 
     axes.set_xlim(-0.7, max(len(gain), 1) - 0.3)
     mean = f"{gain.mean():{form}}".replace("-", "−")
     axes.set_title(label, pad=11)
+    over_seeds = " on average" if (own["seeds"] > 1).any() else ""
     axes.annotate(
-        f"mean {mean}, {harmed.sum()}/{len(gain)} harmed", (0.5, 1), (0, 3), xycoords="axes fraction",
+        f"mean {mean}, {harmed.sum()}/{len(gain)} harmed{over_seeds}", (0.5, 1), (0, 3), xycoords="axes fraction",
         textcoords="offset points", ha="center", fontsize=6,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from coterie.reports.figures.accuracy import draw_accuracy
 from coterie.reports.figures.choice import Choice
 from coterie.reports.figures.curves import draw_curves
 from coterie.reports.figures.data import draw_classes, draw_sizes
-from coterie.reports.figures.facts import FACTS, fact, places
+from coterie.reports.figures.facts import FACTS, described, fact, places
 from coterie.reports.figures.gain import draw_gain
 from coterie.reports.figures.gathered import check_choice, check_runs, gathered, without
 from coterie.reports.figures.ranks import draw_ranks
@@ -75,7 +75,7 @@ def _curves(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
 def _gain(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     by_value = choice.order in (None, "value")
     rows, _ = _gains(runs, choice)
-    rows = rows if by_value else _in_order(rows, "gain", runs, choice.order)
+    rows = rows if by_value else _in_order(rows, "gain", runs, choice.order, choice.seed)
     ylabel = gain_over(runs[0].metric, "LOCAL")
     return draw_gain(rows, ylabel, choice.width, points=runs[0].in_points, by_value=by_value)
 
@@ -84,7 +84,7 @@ def _accuracy(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     rows, looks = gathered(runs, choice, gains)
     if rows.empty:
         raise without(runs, "no results of single clients")
-    rows, ylabel = _in_order(rows, "value", runs, choice.order), _named("test", _metric(runs))
+    rows, ylabel = _in_order(rows, "value", runs, choice.order, choice.seed), _named("test", _metric(runs))
     return draw_accuracy(rows, looks, ylabel, choice.width, larger_is_better=runs[0].larger_is_better)
 
 
@@ -97,7 +97,7 @@ def _scatter(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
             f"--against {choice.against}: all clients of {run.directory.path} are alike in it; choose another fact."
         )
     if not run.divided_once:
-        choice = replace(choice, seed=_described(run, choice))
+        choice = replace(choice, seed=described(run, choice.seed))
     rows, looks = _gains(runs, choice)
     points = pd.DataFrame({"label": rows["label"], "x": rows["client"].map(facts), "y": rows["gain"]})
     xlabel, ylabel = FACTS.get(choice.against, choice.against), gain_over(run.metric, "LOCAL")
@@ -108,7 +108,7 @@ def _data(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     run = _only(runs, "--kind data")
     if run.portrait is None:
         raise without(runs, "no federation.json, which says whose data they are")
-    _described(run, choice)
+    described(run, choice.seed)
     names, counts = list(map(str, run.portrait["names"])), run.portrait.get("class_counts")
     n = np.asarray(run.portrait["n"]["train"])
     wanted = choice.order or ("value" if counts is None else "client")
@@ -179,21 +179,15 @@ def _only(runs: Sequence[OpenedRun], option: str) -> OpenedRun:
     return runs[0]
 
 
-def _described(run: OpenedRun, choice: Choice) -> int:
-    """The seed whose data the run describes; raises CoterieError where another one with other data is asked for."""
-    first = run.about.seeds[0]
-    if choice.seed not in (None, first) and not run.divided_once:
-        raise CoterieError(
-            f"--seed {choice.seed}: {run.directory.path} describes the data of seed {first}; leave it out."
-        )
-    return first
-
-
-def _in_order(rows: pd.DataFrame, column: str, runs: Sequence[OpenedRun], order: str | None) -> pd.DataFrame:
+def _in_order(
+    rows: pd.DataFrame, column: str, runs: Sequence[OpenedRun], order: str | None, seed: int | None
+) -> pd.DataFrame:
     """The rows with the clients in the order that is asked for; by value, that of the mean over systems."""
     if order in (None, "client"):
         return rows
     names, run = list(dict.fromkeys(rows["client"])), runs[0] if order == "value" else _only(runs, f"--order {order}")
+    if order != "value":
+        described(run, seed)
     means = {str(name): float(mean) for name, mean in rows.groupby("client")[column].mean().items()}
     chosen = places(names, means, run, order)
     rank = {names[place]: number for number, place in enumerate(chosen)}

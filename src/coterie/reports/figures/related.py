@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from coterie.errors import CoterieError
 from coterie.reports.figures.choice import Choice
-from coterie.reports.figures.facts import groups, places, similar_places
+from coterie.reports.figures.facts import described, groups, places, similar_places
 from coterie.reports.figures.gathered import Names, meant, wanted, without
 from coterie.reports.figures.graph import draw_graphs
 from coterie.reports.figures.heatmap import Panel, draw_heatmaps
@@ -52,10 +52,16 @@ def related(runs: Sequence[OpenedRun], choice: Choice) -> Figure:
     fitting = 2 if choice.width < 5 else 4
     columns = min(len(choice.rounds), fitting + 1) if len(choice.rounds) > 1 else fitting
     if choice.shape == "graph":
-        return draw_graphs(panels, columns, choice.width, groups(found[0].run))
+        return draw_graphs(panels, columns, choice.width, _common_groups(found))
     similarities = {each.stored.name for each in found} == {"similarity"}
     name = "similarity" if similarities else "weight"
     return draw_heatmaps(panels, columns, choice.width, name, one_scale=len(found) == 1)
+
+
+def _common_groups(found: Sequence[_Found]) -> dict[str, float] | None:
+    """The group of each client, where it is the same in all panels."""
+    first, *others = (groups(each.run, each.stored.seed) for each in found)
+    return first if all(other == first for other in others) else None
 
 
 def _panels(found: Sequence[_Found], choice: Choice) -> list[Panel]:
@@ -86,7 +92,7 @@ def _weights(found: Sequence[_Found], choice: Choice) -> Figure:
             "save_relations: every_round stores all",
         )
     shown = {number: rounds[number] for number in numbers}
-    return draw_weights(shown, choice.clients or known[:4], choice.width, groups=groups(one.run))
+    return draw_weights(shown, choice.clients or known[:4], choice.width, groups=_common_groups(found))
 
 
 def _rounds(one: _Found, asked: Sequence[int]) -> list[int]:
@@ -109,5 +115,7 @@ def _ordered(one: _Found, number: int, order: str | None) -> pd.DataFrame:
         given = one.stored.rounds[max(one.stored.rounds)].to_numpy(float, copy=True)
         np.fill_diagonal(given, 0.0)
         names = list(map(str, frame.index))
+        if order not in (None, "client", "value"):
+            described(one.run, one.stored.seed)
         chosen = places(names, dict(zip(names, np.nansum(given, axis=0), strict=True)), one.run, order)
     return frame.iloc[chosen, chosen]
