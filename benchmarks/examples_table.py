@@ -94,8 +94,11 @@ def by_method(run: OpenedRun) -> Iterator[str]:
 
 
 def guard(runs: list[OpenedRun]) -> Iterator[str]:
-    """With and without the guard, beside always LOCAL and an oracle that knows the test results."""
-    yield "| run | method | gain | p | guarded | oracle | loss | guarded | PTR | guarded | keeps LOCAL |"
+    """With and without the guard, beside always LOCAL and an oracle that knows the test results.
+
+    *as LOCAL* is the share of clients and seeds that reach just what LOCAL does: mostly those that keep its model.
+    """
+    yield "| run | method | gain | p | guarded | oracle | loss | guarded | PTR | guarded | as LOCAL |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     totals = []
     for run in runs:

@@ -64,6 +64,7 @@ def _do(options: argparse.Namespace, console: Console) -> None:
         console.print(f"{collect(table_named(options.table), options.run)} new cells")
     elif options.command == "as-run":
         console.print(f"coterie compare {as_run(table_named(options.table), options.output).path}")
+        console.print("The rows hold no traffic: bytes are told as 0.")
     elif options.command == "write":
         text = options.document.read_text(encoding="utf-8")
         options.document.write_text(written(text, tables()), encoding="utf-8")

@@ -15,7 +15,7 @@ from coterie.yamltext import write_yaml
 
 
 def as_run(table: Table, path: Path) -> RunDirectory:
-    """Write the finished cells as a run directory, each at its reported round, and its curve.
+    """Write the finished cells as a run directory, each at its reported round, and its curve; without its traffic.
 
     Raises
     ------
@@ -53,9 +53,12 @@ def begun(table: Table, config: Config, path: Path) -> RunDirectory:
 
 
 def part(table: Table, labels: set[str], seeds: list[int]) -> Config:
-    """The table's experiment with some of its systems and seeds; systems keep the labels of the table."""
+    """The table's experiment with some of its systems and seeds; systems keep the labels of the table.
+
+    Without targets: when they were reached would be asked of each client's curve, of which rows hold the mean alone.
+    """
     entries = [entry.model_copy(update={"label": label}) for label, entry in systems(table.config) if label in labels]
-    return table.config.model_copy(update={"algorithms": entries, "seeds": seeds})
+    return table.config.model_copy(update={"algorithms": entries, "seeds": seeds, "targets": []})
 
 
 def _written(table: Table, config: Config, path: Path) -> RunDirectory:

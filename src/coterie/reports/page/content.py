@@ -180,18 +180,23 @@ def _notes(run: OpenedRun) -> dict[str, Any]:
 
 
 def _traffic(run: OpenedRun, names: list[str]) -> dict[str, Any]:
-    """Bytes of each client over a whole run, evaluation excluded, mean over seeds: by label and direction, (K,)."""
+    """Bytes of each client over a whole run, evaluation excluded: by label and direction, (K,).
+
+    Means over the seeds with which it was a member, since newcomers that are held out are others with each seed.
+    """
     if len(names) > DETAILED_CLIENTS:
         return {}
-    rows = run.tables.clients
-    way = rows["metric"].astype(str).str.extract(r"^bytes_(up|down|peer):", expand=False)
-    rows = rows.assign(way=way, client=rows["client"].astype(str))[way.notna() & ~rows["phase"].isin(NOT_OF_THE_RUN)]
+    members = run.tables.clients[run.tables.clients["phase"] != "newcomer"]
+    members = members.assign(client=members["client"].astype(str))
+    way = members["metric"].astype(str).str.extract(r"^bytes_(up|down|peer):", expand=False)
+    rows = members.assign(way=way)[way.notna() & ~members["phase"].isin(NOT_OF_THE_RUN)]
     found: dict[str, Any] = {}
     for system in run.systems:
         own = _of(rows, system)
         if own.empty:
             continue
-        totals = own.groupby(["way", "client"])["value"].sum() / own["seed"].nunique()
+        seeds = _of(members, system).groupby("client")["seed"].nunique()
+        totals = own.groupby(["way", "client"])["value"].sum().div(seeds, level="client")
         found[run.about.label(system)] = {
             str(direction): _plain(totals[direction].reindex(names).tolist())
             for direction in totals.index.get_level_values("way").unique()
