@@ -20,6 +20,7 @@ from coterie.deploy.own_table import OwnTable, prepared_together
 from coterie.deploy.roster import Card
 from coterie.deploy.schema import read_schema
 from coterie.deploy.sitefile import SiteFile, policy_of
+from coterie.deploy.unchanged import check_unchanged
 from coterie.deploy.witness import Witness
 from coterie.engines.outpost import Order, Outpost
 from coterie.engines.sites import Sites, stack_for
@@ -154,7 +155,8 @@ class LocalSite:
         Raises
         ------
         Refused
-            The policy does not allow the method or the model; their code was not looked for.
+            The policy does not allow the method or the model; their code was not looked for. Or the data are no longer
+            those that the site began the run with.
         CoterieError
             The configuration is wrong, or the data are not in order.
         """
@@ -167,6 +169,7 @@ class LocalSite:
         settings = replace(engine_settings(config, job), chunk=None, workers=None, client_memory=None)
         settings = replace(settings, threads=self.site.threads)
         federation = self.federation(order.config, job.seed, order)
+        check_unchanged(self.site.state, order.run, job.seed, federation)
         model = ModelSpec(config.model.name, config.model.options)
         check_model(model, federation)
         if slow := slow_precision(config):

@@ -12,6 +12,7 @@ from typing import Any
 
 from coterie.contract import Predictor
 from coterie.deploy.sitefile import SiteFile
+from coterie.deploy.unchanged import Changed
 from coterie.engines.examples import example_losses
 from coterie.engines.folder import SiteFolder
 from coterie.engines.outpost import Order
@@ -104,6 +105,8 @@ class Witness:
         try:
             sites = self.build(pair.own)
             self.gate.admit(sites.algorithm, int(sites.federation.train.n[0]))
+        except Changed:
+            raise
         except Refused:
             return None
         losses = list(self._losses(pair, sites))

@@ -34,6 +34,11 @@ def version_name(round: int, token: str, number: int) -> str:
     return f"{round:06d}-{token}-{number:05d}"
 
 
+def run_folder(root: Path, run: str) -> Path:
+    """Where a site keeps what belongs to the run of that random name."""
+    return root / f"run-{quote(run, safe='')}"
+
+
 class SiteFolder:
     """The part of a site's folder that belongs to one run of one method with one seed.
 
@@ -50,7 +55,7 @@ class SiteFolder:
     def __init__(self, root: Path, run: str, job: tuple[str, str, int]) -> None:
         algorithm, variant, seed = job
         system = "-".join(quote(text, safe="") for text in (algorithm, variant) if text)
-        self.path = root / f"run-{quote(run, safe='')}" / system / f"seed{int(seed)}"
+        self.path = run_folder(root, run) / system / f"seed{int(seed)}"
 
     @contextmanager
     def alone(self) -> Iterator[None]:
