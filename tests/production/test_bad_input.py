@@ -243,6 +243,19 @@ def test_data_of_another_kind(run: Path, tabular: Path, tmp_path: Path) -> None:
         coterie.predict(run, "north", arrays["gap"])
 
 
+def test_codes_that_the_model_does_not_know(tmp_path: Path) -> None:
+    """By the run, and by an export of it."""
+    codes = torch.randint(0, 9, (8, 6), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    spec = ModelSpec("char-gru", {"characters": 9, "embedding": 2, "hidden": 4})
+    store(tmp_path / "text", federation_of(codes), spec)
+    coterie.export(tmp_path / "text", "north", format="torchscript", output=tmp_path / "export")
+    for value in (9, -1, 2.5):
+        np.savez(tmp_path / "x.npz", x=np.where(np.arange(12).reshape(2, 6) == 8, value, 3))
+        sentence = f"{tmp_path}/x.npz: row 2 holds {value} where codes 0 to 8 are expected, as in training."
+        assert error_of("predict", tmp_path / "text", tmp_path / "x.npz", "--client", "north") == sentence
+        assert error_of("predict", tmp_path / "export", tmp_path / "x.npz") == sentence
+
+
 def test_folders_of_pictures(tmp_path: Path) -> None:
     from PIL import Image
 

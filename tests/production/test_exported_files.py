@@ -67,6 +67,17 @@ def test_sequences_through_a_gru(tmp_path: Path) -> None:
     check_files(exported.directory, series[:4], answers(federation, spec, models, 0))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_codes_of_characters(tmp_path: Path, dtype: torch.dtype) -> None:
+    codes = torch.randint(0, 9, (8, 6), generator=torch.Generator().manual_seed(1)).to(dtype)
+    spec = ModelSpec("char-gru", {"characters": 9, "embedding": 2, "hidden": 4})
+    federation = federation_of(codes)
+    run, models = store(tmp_path / "run", federation, spec)
+    (exported,) = coterie.export(run.path, "north")
+    assert set(exported.files) == {*FILES.values(), "preprocessing.json", "README.md"}
+    check_files(exported.directory, codes[:4], answers(federation, spec, models, 0).softmax(-1))
+
+
 def test_exported_files_answer_in_the_unit_of_the_data(tmp_path: Path) -> None:
     inputs = torch.randn(8, 2, 3, generator=torch.Generator().manual_seed(1))
     spec = ModelSpec("mlp", {"hidden": [4]})

@@ -40,6 +40,7 @@ class _Characters(nn.Module):
 
     def __init__(self, characters: int, embedding: int, hidden: int, layers: int, classes: int) -> None:
         super().__init__()
+        self.codes = characters  # inputs are 0 ... codes - 1, which whoever makes or checks some asks for
         self.embedding = nn.Embedding(characters, embedding)
         self.gru = nn.GRU(embedding, hidden, num_layers=layers, batch_first=True)
         self.head = nn.Linear(hidden, classes)

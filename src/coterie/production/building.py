@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from coterie.errors import CoterieError
 from coterie.models.factory import build_model
 from coterie.production.choice import Chosen
 from coterie.production.graph import Mixture, Served, Units, served
-from coterie.production.preprocessing import Preprocessing
+from coterie.production.preprocessing import Preprocessing, schema_of
 
 NEEDED = ("model", "task", "classes", "inputs")
 
@@ -29,6 +30,20 @@ def check_facts(chosen: Chosen) -> None:
 def heard(mixture: Mapping[str, Any]) -> list[int]:
     """The candidates of a mixture that have a say: one without weight may have diverged and predict NaN."""
     return [i for i, weight in enumerate(mixture["weights"]) if weight != 0]
+
+
+def opened(chosen: Chosen, *, logits: bool) -> tuple[Preprocessing, Served]:
+    """What a client's model takes and gives, and the model with its preprocessing.
+
+    Raises
+    ------
+    CoterieError
+        The architecture cannot be built, or is not the one that the tensors are of; or the table's schema is damaged.
+    """
+    preprocessing = Preprocessing.of(chosen, schema_of(chosen), logits=logits)
+    module = build(chosen, preprocessing)
+    declared = (getattr(part, "codes", None) for part in module.modules())
+    return replace(preprocessing, codes=next((codes for codes in declared if isinstance(codes, int)), None)), module
 
 
 def build(chosen: Chosen, preprocessing: Preprocessing) -> Served:

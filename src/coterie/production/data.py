@@ -106,6 +106,8 @@ def _of_array(values: NDArray[Any], preprocessing: Preprocessing, where: str) ->
         raise CoterieError(f"{where} has the shape {values.shape} where (n, {_shape(preprocessing)}) is expected.")
     if values.dtype.kind not in "biuf":
         raise CoterieError(f"{where} holds {values.dtype} where numbers are expected.")
+    if preprocessing.codes is not None:
+        _check_codes(values, preprocessing.codes, where)
     if preprocessing.dtype == "uint8":
         if values.dtype.kind == "f" or (values.size and (values.min() < 0 or values.max() > 255)):
             raise CoterieError(
@@ -116,6 +118,16 @@ def _of_array(values: NDArray[Any], preprocessing: Preprocessing, where: str) ->
     if not (good := np.isfinite(flat).all(axis=1)).all():
         raise CoterieError(f"{where}: row {int((~good).argmax()) + 1} holds NaN or infinity: clean or remove it.")
     return torch.from_numpy(values.astype(preprocessing.dtype))
+
+
+def _check_codes(values: NDArray[Any], codes: int, where: str) -> None:
+    wrong = ~((values >= 0) & (values < codes) & (values == np.floor(values)))  # so is NaN
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0])
+        raise CoterieError(
+            f"{where}: row {place[0] + 1} holds {float(values[place]):g} where codes 0 to {codes - 1} are "
+            "expected, as in training."
+        )
 
 
 def _of_pictures(folder: Path, preprocessing: Preprocessing) -> Batch:

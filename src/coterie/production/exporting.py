@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.production.building import build, check_facts
+from coterie.production.building import check_facts, opened
 from coterie.production.card import card
 from coterie.production.choice import EVERYONE, Chosen, choose, known
 from coterie.production.formats import FILES, FORMATS, Format, Missing, Writing
-from coterie.production.preprocessing import FILE, Preprocessing, schema_of
+from coterie.production.preprocessing import FILE, Preprocessing
 from coterie.runs import client_file
 from coterie.runs.atomic import write_json, write_text
 from coterie.runs.directory import make_folder
@@ -120,8 +120,7 @@ def _export(chosen: Chosen, formats: Sequence[Format], folder: Path, *, logits: 
     check_facts(chosen)
     if logits and chosen.facts["task"] != "classification":
         raise CoterieError("--logits is for classes, and this is a regression: leave it out.")
-    preprocessing = Preprocessing.of(chosen, schema_of(chosen), logits=logits)
-    module = build(chosen, preprocessing)
+    preprocessing, module = opened(chosen, logits=logits)
     make_folder(folder)
     writing = Writing(module, examples(preprocessing), preprocessing.output)
     written, remarks = list[Format](), list[str]()
@@ -154,6 +153,9 @@ def examples(preprocessing: Preprocessing, count: int = 5) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     shape = (count, *preprocessing.shape)
     if preprocessing.features is None:
+        if preprocessing.codes is not None:
+            codes = torch.randint(0, preprocessing.codes, shape, generator=generator)
+            return codes.to(getattr(torch, preprocessing.dtype))
         if preprocessing.dtype == "uint8":
             return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
         return torch.randn(shape, generator=generator, dtype=getattr(torch, preprocessing.dtype))

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from coterie.errors import CoterieError
-from coterie.production.building import build, check_facts
+from coterie.production.building import check_facts, opened
 from coterie.production.choice import choose
 from coterie.production.data import read
 from coterie.production.formats import Run, open_export
-from coterie.production.preprocessing import FILE, Preprocessing, schema_of
+from coterie.production.preprocessing import FILE, Preprocessing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +81,7 @@ def _model(directory: Path, client: str | None, algorithm: str | None, seed: int
     if len(chosen) != 1:
         raise CoterieError("--client all: a prediction is one client's: name it.")
     check_facts(chosen[0])
-    preprocessing = Preprocessing.of(chosen[0], schema_of(chosen[0]), logits=False)
-    module = build(chosen[0], preprocessing)
+    preprocessing, module = opened(chosen[0], logits=False)
 
     def run(inputs: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

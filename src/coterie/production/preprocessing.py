@@ -43,6 +43,8 @@ class Preprocessing:
         The column, or columns, that are predicted.
     target_mean, target_std : tuple of float
         Of a regression, the network's outputs are ``(value - mean) / std``; empty where they are the values.
+    codes : int, optional
+        Inputs are codes 0 ... ``codes - 1``, such as those of characters; None where they are bytes or numbers.
     client, system, label, seed, round : str, str, str, int, int or None
         Whose model, of which method, run and round.
     """
@@ -64,6 +66,7 @@ class Preprocessing:
     round: int | None
     target_mean: tuple[float, ...] = ()
     target_std: tuple[float, ...] = ()
+    codes: int | None = None
 
     @classmethod
     def of(cls, chosen: Chosen, schema: Schema | None, *, logits: bool) -> Preprocessing:
