@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from own_data import HOSPITALS, patients
@@ -66,6 +67,34 @@ def test_files_are_clients(tmp_path: Path) -> None:
         build(section, tmp_path)
     with pytest.raises(CoterieError, match=r"files .csv, .csv.gz, .parquet, but wards/\*.txt names none"):
         build({**section, "path": "wards/*.txt"}, tmp_path)
+
+
+def test_endings_in_capitals_are_the_same_endings(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": range(10), "y": [0, 1] * 5})
+    table.to_csv(tmp_path / "north.csv", index=False)
+    table.to_csv(tmp_path / "south.CSV.GZ", index=False, compression="gzip")
+    table.to_parquet(tmp_path / "west.PARQUET")
+    section = {"source": "files", "path": str(tmp_path), "target": "y"}
+    federation = build(section, tmp_path)
+    assert federation.names == ("north", "south", "west")
+    assert federation.train.n.tolist() == [6] * 3
+    (tmp_path / "east.Csv").write_text("x,y\n1,0\n2\n")
+    with pytest.raises(CoterieError, match=r"east.Csv, line 3 has 1 cells where 2 are expected"):
+        build(section, tmp_path)
+    (tmp_path / "east.Csv").rename(tmp_path / "north.CSV")
+    with pytest.raises(CoterieError, match=r"north.CSV and .*north.csv would be one client, 'north'"):
+        build(section, tmp_path)
+
+
+def test_archives_whose_endings_are_in_capitals_are_clients_too(tmp_path: Path) -> None:
+    for name, (x, y) in clients().items():
+        np.savez(tmp_path / f"{name}.npz", x=x, y=y)
+    (tmp_path / "west.npz").rename(tmp_path / "west.NPZ")
+    section = {"source": "npz", "path": str(tmp_path)}
+    assert build(section, tmp_path).names == HOSPITALS
+    (tmp_path / "west.npz").write_bytes((tmp_path / "north.npz").read_bytes())
+    with pytest.raises(CoterieError, match=r"west.NPZ and .*west.npz would be one client, 'west': rename or remove"):
+        build(section, tmp_path)
 
 
 def test_a_mistake_in_one_of_the_files_is_found_there(tmp_path: Path) -> None:

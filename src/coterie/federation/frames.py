@@ -66,7 +66,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise CoterieError(f"there is no table {path}.")
     try:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             table = pd.read_parquet(path)
         else:
             # without a header, since pandas would rename a column that is there twice
@@ -86,9 +86,9 @@ def _check_lengths(path: Path, header: Sequence[str]) -> None:
     pandas fills up such a line with empty cells, which look like missing values.
     """
     wanted = max((i for i, name in enumerate(header, 1) if name), default=0)
-    if path.suffix not in (".csv", ".gz"):
+    if (ending := path.suffix.lower()) not in (".csv", ".gz"):
         return
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as lines:
+    with (gzip.open if ending == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as lines:
         reader = csv.reader(lines, skipinitialspace=True)
         for cells in reader:
             if len(cells) < wanted and any(cells):

@@ -33,7 +33,7 @@ class Origin:
     @classmethod
     def of(cls, name: str, tables: Mapping[Path, int]) -> Origin:
         """Tables by path, one after the other, with so many rows each."""
-        units = [(str(path), *(("row", 1) if path.suffix == ".parquet" else ("line", 2))) for path in tables]
+        units = [(str(path), *(("row", 1) if path.suffix.lower() == ".parquet" else ("line", 2))) for path in tables]
         return cls(name, units, [0, *accumulate(tables.values())][:-1])
 
     def __call__(self, row: int) -> str:

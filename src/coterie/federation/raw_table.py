@@ -31,7 +31,7 @@ def is_table(path: Path) -> bool:
 
 def numbering(path: Path) -> tuple[str, int]:
     """What the rows of a table are called in messages, and the number of the first: a CSV file has a header."""
-    return ("row", 1) if path.suffix == ".parquet" else ("line", 2)
+    return ("row", 1) if path.suffix.lower() == ".parquet" else ("line", 2)
 
 
 def raw_columns(

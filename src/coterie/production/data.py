@@ -57,7 +57,7 @@ def read(data: Any, preprocessing: Preprocessing) -> Batch:
         return _of_pictures(path, preprocessing)
     if is_table(path):
         return _numbered(_of_table(read_frame(path), preprocessing, str(path), *numbering(path)))
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         return _numbered(_of_array(_archive(path), preprocessing, str(path)))
     raise CoterieError(
         f"{path} is none of what can be predicted from: {', '.join(TABLES)}, .npz or a folder of pictures."

@@ -32,7 +32,7 @@ def files(data_dir: Path | None, options: FilesSource) -> Examples:
     Raises:
         CoterieError: no such file, two of one name, or one that lacks a column of the others or has another.
     """
-    paths = [path for path in located_all(options.path, data_dir) if path.name.endswith(ENDINGS)]
+    paths = [path for path in located_all(options.path, data_dir) if path.name.lower().endswith(ENDINGS)]
     if not paths:
         folder = Path(options.path)
         found = contents(folder) if folder.is_dir() else f"{options.path} names none"
@@ -58,4 +58,5 @@ def files(data_dir: Path | None, options: FilesSource) -> Examples:
 
 
 def _stem(path: Path) -> str:
-    return path.name.removesuffix(next(end for end in reversed(ENDINGS) if path.name.endswith(end)))
+    name = path.name.lower()
+    return path.name[: -len(next(end for end in reversed(ENDINGS) if name.endswith(end)))]

@@ -96,7 +96,10 @@ def _array(member: bytes) -> Any:
 
 def _archives(folder: Path) -> dict[str, Path]:
     """The archives of a folder by client."""
-    paths = {path.stem: path for path in sorted(folder.glob("*.npz"))}
+    paths: dict[str, Path] = {}
+    for path in sorted(path for path in folder.iterdir() if path.suffix.lower() == ".npz") if folder.is_dir() else []:
+        if (same := paths.setdefault(path.stem, path)) is not path:
+            raise CoterieError(f"{same} and {path} would be one client, {path.stem!r}: rename or remove one.")
     if not paths:
         raise CoterieError(f"federation.path: {folder} should hold an archive a client, but {contents(folder)}.")
     return paths
