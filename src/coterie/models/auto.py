@@ -45,7 +45,10 @@ def auto(
 
 
 def hidden_layers(features: int, classes: int, examples: int | None) -> tuple[int, ...]:
-    """Hidden units for a table: a power of two, at most twice the features, fewer where there is little to learn."""
+    """Hidden units for a table: a power of two, at most twice the features, fewer where there is little to learn.
+
+    There are never fewer than ``NARROWEST``, nor more than ``WIDEST``.
+    """
     width = WIDEST
     while width > NARROWEST and width > 2 * features:
         width //= 2
