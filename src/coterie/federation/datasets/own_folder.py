@@ -41,7 +41,8 @@ def folder(data_dir: Path | None, options: FolderSource) -> Examples:
     ``validation`` where that is there; other words for these, such as ``val``, will do.
 
     Raises:
-        CoterieError: a folder without folders or pictures, one beside those of a split, or a damaged picture.
+        CoterieError: a folder without folders or pictures, one beside those of a split, a split without training or
+            test, or a damaged picture.
     """
     root = located(options.path, data_dir)
     parts = folders_of_parts(root)
@@ -50,6 +51,13 @@ def folder(data_dir: Path | None, options: FolderSource) -> Examples:
         raise CoterieError(
             f"{others[0]} is beside the folders of an official split, and no part of it: move it away, or call it "
             "validation."
+        )
+    if parts and not official and not set(_visible(root)) - set(parts.values()):  # nobody calls clients so
+        missing = "train" if "train" not in parts else "test"
+        raise CoterieError(
+            f"{root} holds {' and '.join(path.name for path in parts.values())}, which is how parts of a split are "
+            f"called, but none for {missing}: add it, or put the folders of the clients directly there, and the split "
+            "is drawn; if these are clients, rename them."
         )
     pictures = {part: _pictures(at) for part, at in (parts if official else {"all": root}).items()}
     classes = sorted({name for clients in pictures.values() for of in clients.values() for name in of})
