@@ -209,6 +209,21 @@ def test_pictures_of_an_own_validation(tmp_path: Path, word: str) -> None:
         build(section, tmp_path)
 
 
+@pytest.mark.parametrize(("parts", "missing"), [(("train", "val"), "test"), (("test",), "train")])
+def test_pictures_of_half_a_split_are_no_clients(tmp_path: Path, parts: tuple[str, ...], missing: str) -> None:
+    for part in parts:
+        for colour, name in ((10, "dark"), (250, "light")):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(5):
+                Image.new("L", (4, 4), colour).save(tmp_path / part / name / f"{i}.png")
+    section = {"source": "folder", "path": str(tmp_path), "size": 4, "grey": True}
+    with pytest.raises(CoterieError, match=rf"holds {' and '.join(parts)}, .*, but none for {missing}: add it, or"):
+        build(section, tmp_path)
+    for part in parts:  # under another name it is a client
+        (tmp_path / part).rename(tmp_path / f"ward-{part}")
+    assert build(section, tmp_path).names == tuple(f"ward-{part}" for part in parts)
+
+
 @pytest.mark.parametrize("values", [np.arange(16, dtype=np.uint16) * 4000, np.arange(16, dtype=np.int32) * 9])
 def test_pictures_of_more_than_8_bits_are_not_cut(tmp_path: Path, values: np.ndarray) -> None:
     for name in ("dark", "light"):
@@ -330,6 +345,31 @@ def test_datasets() -> None:
     given = {name: TensorDataset(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in clients().items()}
     one, other = Federation.from_datasets(given, seed=1), Federation.from_arrays(clients(), seed=1)
     assert torch.equal(one.test.client(2)[0], other.test.client(2)[0])
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ([], r"the Dataset has no examples: give it some, or leave it out"),
+        ([(torch.ones(2), 0), (torch.ones(3), 1)], r"the input of example 1 has the shape \(3,\), but that of example 0 \(2,\)"),
+        ([(torch.ones(2), 0), (torch.ones(2), [0, 1])], r"the target of example 1 has the shape \(2,\), but that of example 0 \(\)"),
+        ([(Image.new("L", (4, 4)), 0)], r"the input of example 0 is of the type Image: make it a tensor, an array or a number"),
+        ([(torch.ones(2), "sick")], r"the target of example 0 is of the type str: make it"),
+        ([(torch.ones(2), 0, 7)], r"example 0 has 3 parts: it must be a pair, its input and its target"),
+        ([{"x": torch.ones(2), "y": 0}], r"example 0 is of the type dict: it must be a pair"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wrong_datasets(examples: list[Any], message: str) -> None:
+    class Own(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return len(examples)
+
+        def __getitem__(self, i: int) -> Any:
+            return examples[i]
+
+    with pytest.raises(CoterieError, match=f"from_datasets, client 'west': {message}"):
+        Federation.from_datasets({"west": Own()})
 
 
 def test_a_data_frame() -> None:

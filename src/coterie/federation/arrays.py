@@ -17,6 +17,7 @@ from coterie.federation.federation import FACTS, SPLITS, Federation
 from coterie.federation.sides import Official
 
 PARTS = tuple(SPLITS)
+SIDES = ("input", "target")
 MANY = 1000
 """So many classes are believed, and as many as there are examples; larger labels are codes."""
 
@@ -70,16 +71,43 @@ def of_dataset(given: Any, where: str) -> Arrays:
     """Every example of a torch Dataset with a length, a pair of input and target each.
 
     Raises:
-        CoterieError: it is no such Dataset, or its examples are no pairs of arrays of one shape.
+        CoterieError: it is no such Dataset, it is empty, or its examples are no pairs of arrays of one shape.
     """
     if not hasattr(given, "__getitem__") or not hasattr(given, "__len__"):
         raise CoterieError(
             f"{where} gave a {type(given).__name__} where a Federation, inputs and targets, or a torch Dataset is "
             "expected."
         )
+    if len(given) == 0:
+        raise CoterieError(f"{where}: the Dataset has no examples: give it some, or leave it out.")
     pairs = [given[i] for i in range(len(given))]
-    inputs = torch.stack([torch.as_tensor(x) for x, _ in pairs])
-    return as_arrays(inputs, torch.stack([torch.as_tensor(y) for _, y in pairs]), where)
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            found = f"has {len(pair)} parts" if isinstance(pair, tuple | list) else f"is of the type {_type(pair)}"
+            raise CoterieError(f"{where}: example {i} {found}: it must be a pair, its input and its target.")
+    inputs, targets = (_stacked([pair[side] for pair in pairs], what, where) for side, what in enumerate(SIDES))
+    return as_arrays(inputs, targets, where)
+
+
+def _stacked(values: Sequence[Any], what: str, where: str) -> Tensor:
+    """What is known of each of n examples as one tensor ``(n, ...)``; raises ``CoterieError``."""
+    tensors: list[Tensor] = []
+    for i, value in enumerate(values):
+        at = f"{where}: the {what} of example {i}"
+        try:
+            tensors.append(torch.as_tensor(value))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CoterieError(
+                f"{at} is of the type {_type(value)}: make it a tensor, an array or a number in the Dataset, a picture "
+                "by a transform, a text by its number among the classes."
+            ) from error
+        if (shape := tuple(tensors[i].shape)) != (first := tuple(tensors[0].shape)):
+            raise CoterieError(f"{at} has the shape {shape}, but that of example 0 {first}: bring all to one shape.")
+    return torch.stack(tensors)
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__
 
 
 def by_client(given: Any, where: str) -> dict[str, dict[str, Arrays]]:

@@ -106,7 +106,12 @@ class Federation:
     def from_datasets(
         cls, clients: Any, *, validation: int | float = 0.2, test: int | float = 0.2, seed: int = 0
     ) -> Federation:
-        """A federation of torch Datasets whose examples are pairs of input and target; else as `from_arrays`."""
+        """A federation of torch Datasets whose examples are pairs of input and target; else as `from_arrays`.
+
+        Raises:
+            CoterieError: a Dataset is empty, or its examples are no pairs of tensors, arrays or numbers of one shape;
+                the message names the client.
+        """
         from coterie.federation.own import of_datasets
 
         return of_datasets(clients, validation, test, seed)
