@@ -145,6 +145,7 @@ def test_several_targets(tmp_path: Path) -> None:
 
 def test_an_official_split_is_respected(tmp_path: Path) -> None:
     table = patients().assign(part=(["train"] * 3 + ["Test"] * 3) * 10)
+    assert built(tmp_path, table, split="part", validation=0).validation.total == 0
     federation = built(tmp_path, table, split="part")
     tested = federation.test.rows(torch.arange(federation.test.total)).numpy()
     assert set(tested) == set(np.flatnonzero(table.part == "Test"))
@@ -152,6 +153,10 @@ def test_an_official_split_is_respected(tmp_path: Path) -> None:
     table.loc[:2, "part"] = "val"
     federation = built(tmp_path, table, split="part")
     assert sorted(federation.validation.rows(torch.arange(3)).tolist()) == [0, 1, 2]
+    assert torch.equal(built(tmp_path, table, split="part", validation=0.2).train.inputs, federation.train.inputs)
+    for said in (0, 0.5):
+        with pytest.raises(CoterieError, match=f"which rows are for validation, so validation: {said} has no effect"):
+            built(tmp_path, table, split="part", validation=said)
     with pytest.raises(CoterieError, match="split says which rows are for testing: leave out test"):
         built(tmp_path, table, split="part", test=0.3)
     with pytest.raises(CoterieError, match=r"line 3: 'later' is no split: write train, validation or test"):

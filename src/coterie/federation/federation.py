@@ -86,7 +86,7 @@ class Federation:
             clients: ``{name: (inputs, targets)}``, or with a split of one's own ``{name: {"train": (inputs, targets),
                 "test": ..., "validation": ...}}``; a list of such has the clients 0, 1, ...
             validation, test: numbers or fractions of a client's examples, drawn by ``seed``, class by class in like
-                proportion, where there are no such parts.
+                proportion, where there are no such parts; beside a part ``validation`` none but the default is taken.
             seed: equal seeds give equal splits.
             blocks: by client, which examples belong together, ``(n,)`` numbers or texts: they go to one split.
             order: by client, when its examples were taken: the earliest are for training, the latest for the test.

@@ -34,7 +34,7 @@ class Official:
         """A client's rows as its parts say; where no client has validation rows, these are ``carve``d from training."""
         part = self.parts[share]
         train, validation, test = (share[part == side] for side in ("train", "validation", "test"))
-        if self._carved:
+        if not self.names_validation:
             train, validation = carve(train)
         for side, rows in (("training", train), ("test", test)):
             if len(rows) == 0:
@@ -44,9 +44,9 @@ class Official:
         return train, validation, test
 
     @cached_property
-    def _carved(self) -> bool:
-        """Whether validation rows are wanted and missing, which all N rows are asked for once, not once a client."""
-        return not self.complete and not (self.parts == "validation").any()
+    def names_validation(self) -> bool:
+        """Whether none are to be taken from training, which all N rows are asked for once, not once a client."""
+        return self.complete or bool((self.parts == "validation").any())
 
 
 def read_parts(values: Sequence[str], where: Origin) -> NDArray[Any]:

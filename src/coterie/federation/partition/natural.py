@@ -73,12 +73,18 @@ class Natural(SplitRule):
         self, examples: Examples, shares: Sequence[Rows], names: Sequence[str], sizes: Sizes
     ) -> tuple[list[Rows], list[Rows], list[Rows]]:
         """Split as the rows themselves say."""
+        assert examples.sides is not None
         if sizes.train != "rest":
             raise CoterieError(
                 f"{examples.name!r} says itself which rows are for training, so train: {sizes.train} has no effect: "
                 "leave it out."
             )
-        assert examples.sides is not None
+        # the default is in force where nothing was said, and stands in every stored configuration
+        if examples.sides.names_validation and sizes.validation != self.default_sizes.validation:
+            raise CoterieError(
+                f"{examples.name!r} says itself which rows are for validation, so validation: {sizes.validation} has "
+                "no effect: leave it out."
+            )
         parts = []
         for name, share in zip(names, shares, strict=True):
 
