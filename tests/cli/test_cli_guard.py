@@ -108,6 +108,23 @@ def test_of_a_damaged_fold_it_is_said_how_to_train_it_again(run: Path, tmp_path:
     )
 
 
+@pytest.mark.parametrize("folds", [3, 0])
+def test_folds_of_another_division_are_not_mixed(run: Path, tmp_path: Path, folds: int) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("folds: 2", f"folds: {folds}"))
+    result = coterie("resume", copy, "-q")
+    if folds:
+        fold = copy / "guard" / "fold0"
+        assert error_of(result) == (
+            f"the guard's fold {fold} is one of another division, as guard.folds was another then: set it back, or delete "
+            f"{copy / 'guard'}, and all folds are trained again."
+        )
+    else:
+        assert result.exit_code == 0, result.output
+        assert (pd.read_csv(copy / "guard.csv")["n"] == 6).all()
+
+
 def test_folds_see_the_data_of_the_run(run: Path, tmp_path: Path) -> None:
     """Stopped between two folds, the next one compares the data with those of the run."""
     copy = Path(shutil.copytree(run, tmp_path / "run"))
