@@ -290,6 +290,82 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint(name: str, tmp_pat
     check_equal(second, theirs, reports, expected)
 
 
+def without_weights(*rounds: int, whose: str = "") -> Change:
+    """In these rounds what L2C asks second, for its weights, is not answered, by one client or by all."""
+
+    def change(round: int, name: str, packet: Packet) -> Packet | None:
+        return None if round in rounds and name.startswith(whose) and '"pi"' in packet.text else packet
+
+    return change
+
+
+def versions(engine: RemoteEngine, folder: Path, name: str) -> set[str]:
+    return set(SiteFolder(folder / name, "r1", engine._order.job).versions())
+
+
+def test_a_site_that_was_away_and_then_late_goes_on_from_what_the_server_knows(tmp_path: Path) -> None:
+    ours = faulty("l2c", tmp_path, without_weights(5, whose="client-3"), rounds=6)
+    assert isinstance(ours.post, LocalPost)
+    reports = [ours.initial_report()]
+    while not ours.finished:
+        ours.post.away = {"client-3"} if ours.round in (2, 3) else set()
+        reports.append(ours.advance())
+        assert ours._bases[3] in versions(ours, tmp_path, "client-3")
+    assert [failure.round for report in reports for failure in report.failures] == [3, 4, 5]
+    assert reports[6].answered == FEDERATION.names
+
+
+def test_states_outlast_rounds_that_end_the_sitting(tmp_path: Path) -> None:
+    ours = faulty("l2c", tmp_path / "sites", without_weights(3, 4, 5), rounds=5)
+    for _ in range(4):
+        ours.advance()
+    checkpoint.save(tmp_path / "run.pt", ours)
+    with pytest.raises(SitesLost, match="in 3 rounds in a row"):
+        ours.advance()
+    again = remote(FEDERATION, "l2c", folder=tmp_path / "sites", rounds=5)
+    checkpoint.load(tmp_path / "run.pt", again)
+    report = again.advance()
+    assert (report.answered, report.failures) == (FEDERATION.names, ())
+
+
+class Hosts(Algorithm):
+    """Greets newcomers at all clients."""
+
+    name = ""
+
+    def start(self, site: Site) -> None:
+        site.count = site.zeros(1)
+
+    def look(self, site: Site) -> dict[str, Any]:
+        site.count = site.count + 1
+        return {"count": site.count}
+
+    def welcome(self, server: Server, clients: torch.Tensor) -> None:
+        server.ask(self.look, torch.arange(server.K))
+
+    def round(self, server: Server, cohort: torch.Tensor) -> None:
+        server.count = server.ask(self.look, cohort).count
+
+
+def test_a_server_that_is_started_again_finds_the_states_of_its_checkpoint_though_others_were_welcomed_since(
+    tmp_path: Path,
+) -> None:
+    ours = remote(FEDERATION, Hosts(), folder=tmp_path / "sites", rounds=6)
+    assert isinstance(ours.post, LocalPost)
+    ours.post.away = {"client-3"}
+    ours.advance()
+    ours.post.away = {"client-0", "client-3"}
+    for _ in range(3):
+        ours.advance()
+    checkpoint.save(tmp_path / "run.pt", ours)
+    ours.post.away = set()
+    ours.advance()
+    again = remote(FEDERATION, Hosts(), folder=tmp_path / "sites", rounds=6)
+    checkpoint.load(tmp_path / "run.pt", again)
+    assert again.advance().failures == ()
+    assert again.server_state["count"].flatten().tolist() == [4, 10, 10, 2]
+
+
 def test_the_same_message_twice_and_an_old_one_are_harmless(tmp_path: Path) -> None:
     theirs, expected = simulated("scaffold", rounds=4, evaluate_every=1)
     ours = remote(FEDERATION, "scaffold", folder=tmp_path, rounds=4, evaluate_every=1)

@@ -8,7 +8,7 @@ named as the base of another.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from coterie.errors import CoterieError
 from coterie.models import Layout
 
 KEPT_ROUNDS = 3
-"""Of so many rounds, the newest ones, every version is kept; of earlier ones only what the server still builds on."""
+"""Of so many rounds, the newest ones, every version is kept; of earlier ones only what the server may still name."""
 
 VERSION = re.compile(r"(\d{6,})-[0-9a-z]{1,32}-\d{5,}")
 
@@ -96,13 +96,13 @@ class SiteFolder:
         except (CoterieError, LookupError, TypeError) as error:
             raise NoSuchState(f"it has no state {version}") from error
 
-    def keep(self, version: str, state: Mapping[str, Any], *, base: str | None) -> None:
-        """Write a version, and drop those of earlier rounds that nothing builds on any more."""
+    def keep(self, version: str, state: Mapping[str, Any], *, named: Collection[str | None]) -> None:
+        """Write a version, and drop those of earlier rounds that are not among the ``named``."""
         checkpoint.write(self._file(version), checkpoint.pack(dict(state)))
         rounds = self.versions()
         oldest = max(rounds.values()) - KEPT_ROUNDS + 1
         for other, round in rounds.items():
-            if round < oldest and other not in (base, version):
+            if round < oldest and other != version and other not in named:
                 self._file(other).unlink(missing_ok=True)
                 self._file(other, ".answer").unlink(missing_ok=True)
 

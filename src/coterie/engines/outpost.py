@@ -50,6 +50,9 @@ class Order:
         The current round.
     base : str, optional
         The version of the state that it builds on; None for a client that has none yet.
+    settled : str, optional
+        The version that the client had before this round: where the round fails, or the server is started again, the
+        next message builds on it.
     evaluate : mapping, optional
         ``round`` and ``offer``, where what the client predicts with shall be measured.
     call : mapping, optional
@@ -71,6 +74,7 @@ class Order:
     exchange: str
     round: int
     base: str | None = None
+    settled: str | None = None
     evaluate: Mapping[str, Any] | None = None
     call: Mapping[str, Any] | None = None
     best: int | None = None
@@ -194,7 +198,7 @@ class Outpost:
         assert initial is not None
         values = self._released(sites, payload, reply, initial, order, folder)
         sites.commit(torch.ones(1, dtype=torch.bool))
-        folder.keep(order.exchange, sites.state_dict(), base=order.base)
+        folder.keep(order.exchange, sites.state_dict(), named=(order.base, order.settled))
         report["answer"] = {"values": values, "peers": reply.peers}
 
     def _released(

@@ -126,6 +126,7 @@ class RemoteEngine(Engine):
         self._token, self._number = secrets.token_hex(4), 0
         self._forms = Forms(self.stack.layout, getattr(torch, self.settings.dtype))
         self._bases: list[str | None] = [None] * self.K
+        self._settled = list(self._bases)  # before this round, as in the checkpoint that the server would go on from
         self._staged: dict[int, str] = {}
         self._owed: dict[int, dict[str, Any]] = {}  # by client: an evaluation that travels with the next question
         self._owed_round: int | None = None
@@ -159,6 +160,7 @@ class RemoteEngine(Engine):
         if self._known is not None:
             self.federation = self._known()
             self._server.n = self.federation.train.n
+        self._settled = list(self._bases)
         self._late, self._away = None, torch.zeros(self.K, dtype=torch.bool)
         report = super().advance()
         report = replace(report, failures=report.failures + self._missed(report))
@@ -266,8 +268,8 @@ class RemoteEngine(Engine):
         for client in sorted({*orders, *evaluations}):
             order = replace(
                 self._order, client=self.names[client], number=client, exchange=self._name, round=self.round,
-                base=self._staged.get(client, self._bases[client]), evaluate=evaluations.get(client),
-                best=self.chosen.round, **orders.get(client, {}),
+                base=self._staged.get(client, self._bases[client]), settled=self._settled[client],
+                evaluate=evaluations.get(client), best=self.chosen.round, **orders.get(client, {}),
             )  # fmt: skip
             packets[self.names[client]] = packed(order.content())
         self._book_schema(sorted({*orders, *evaluations}))
