@@ -17,7 +17,7 @@ from posts import Change, LocalPost, remote
 from test_shares import near
 
 from coterie.contract import Algorithm, Server, Site, available_algorithms
-from coterie.engines import Diverged, RoundReport, SitesLost, checkpoint
+from coterie.engines import Diverged, Participation, RoundReport, SitesLost, checkpoint
 from coterie.engines.folder import SiteFolder
 from coterie.engines.remote import RemoteEngine, Terms
 from coterie.engines.wire import Packet, packed
@@ -320,7 +320,7 @@ def test_states_outlast_rounds_that_end_the_sitting(tmp_path: Path) -> None:
     for _ in range(4):
         ours.advance()
     checkpoint.save(tmp_path / "run.pt", ours)
-    with pytest.raises(SitesLost, match="in 3 rounds in a row"):
+    with pytest.raises(SitesLost, match="in 3 rounds in a row too few sites"):
         ours.advance()
     again = remote(FEDERATION, "l2c", folder=tmp_path / "sites", rounds=5)
     checkpoint.load(tmp_path / "run.pt", again)
@@ -396,6 +396,40 @@ def test_a_round_without_a_quorum_does_not_count(tmp_path: Path) -> None:
     near(saved(ours)["server"], saved(theirs)["server"])
 
 
+@pytest.mark.parametrize(
+    ("quorum", "cohort", "clients", "needed"),
+    [(8, 10, 10, 8), (8, 5, 10, 4), (8, 4, 10, 3), (8, 1, 10, 1), (8, 0, 10, 0), (10, 7, 10, 7), (1, 4, 4, 1)],
+)
+def test_of_a_smaller_cohort_the_same_share_is_needed(quorum: int, cohort: int, clients: int, needed: int) -> None:
+    assert Terms(quorum=quorum).needed(cohort, clients) == needed
+
+
+def test_rounds_of_few_count_though_a_site_is_away_that_the_quorum_can_do_without(tmp_path: Path) -> None:
+    ten = classified((4, 5, 3, 4, 6, 3, 5, 4, 3, 4))
+    half = Participation("uniform", clients=5)
+    ours = remote(ten, "fedavg", folder=tmp_path, rounds=8, participation=half, terms=Terms(quorum=8))
+    assert isinstance(ours.post, LocalPost)
+    ours.post.away = {"client-3"}
+    reports = played(ours)[1:]
+    assert sum("client-3" in report.cohort for report in reports) >= 3
+    assert [r.answered for r in reports] == [tuple(name for name in r.cohort if name != "client-3") for r in reports]
+
+
+def test_rounds_in_which_nobody_is_asked_do_not_end_the_sitting(tmp_path: Path) -> None:
+    nobody = Participation("bernoulli", fraction=1e-9)
+    ours = remote(FEDERATION, "fedavg", folder=tmp_path, rounds=5, participation=nobody, terms=Terms(quorum=3))
+    assert [report.cohort for report in played(ours)[1:]] == [()] * 5
+
+
+def test_who_was_missing_at_the_first_question_of_a_round_is_missing_at_the_second(tmp_path: Path) -> None:
+    def change(round: int, name: str, packet: Packet) -> Packet | None:
+        second = '"pi"' in packet.text
+        return None if round == 2 and (name, second) in (("client-0", False), ("client-1", True)) else packet
+
+    ours = faulty("l2c", tmp_path, change, terms=Terms(quorum=3))
+    assert [len(report.answered) for report in played(ours)[1:]] == [4, 0, 4, 4]
+
+
 def test_without_sites_the_run_stops_and_can_be_resumed(tmp_path: Path) -> None:
     ours = remote(FEDERATION, "fedavg", folder=tmp_path, terms=Terms(quorum=3))
     assert isinstance(ours.post, LocalPost)
@@ -410,7 +444,7 @@ def test_sites_that_never_answer_end_the_sitting(tmp_path: Path) -> None:
     ours = faulty("fedavg", tmp_path, lambda round, name, packet: None, rounds=9)
     ours.advance()
     ours.advance()
-    with pytest.raises(SitesLost, match="in 3 rounds in a row fewer than 1 sites"):
+    with pytest.raises(SitesLost, match=r"in 3 rounds in a row too few sites .* sites.quorum, which is 1 of 4"):
         ours.advance()
 
 

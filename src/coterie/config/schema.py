@@ -310,7 +310,8 @@ class SitesConfig(Section):
     """Real sites, for `coterie deploy`; `coterie run` takes no notice of it.
 
     ``names`` are the clients. A round counts if ``quorum`` of them have answered within ``deadline`` seconds: by
-    default four in five, but two where there are two. The server waits ``patience`` seconds for so many to be there.
+    default four in five, but two where there are two. Of a smaller cohort as large a share must answer, rounded down.
+    The server waits ``patience`` seconds for so many to be there.
     The first round begins once ``start`` of them have come, by default all; the others may join later.
     """
 

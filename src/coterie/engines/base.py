@@ -260,7 +260,7 @@ class Engine(ABC):
         self._answered = torch.zeros(self.K, dtype=torch.bool)
         self._calls.clear()
         begin = self.clock()
-        cohort = self.settings.participation.cohort(self.settings.seed, self.round, self.K)
+        cohort = self._cohort()
         self._welcome(cohort)
         if len(cohort):
             self._phase = "train"
@@ -396,6 +396,10 @@ class Engine(ABC):
 
     def _named(self, clients: Tensor) -> tuple[str, ...]:
         return tuple(self.names[int(client)] for client in clients)
+
+    def _cohort(self) -> Tensor:
+        """The clients of the current round, ascending."""
+        return self.settings.participation.cohort(self.settings.seed, self.round, self.K)
 
     def _absent(self) -> Tensor:
         """Clients that the settings keep away from this round, ``(K,)`` bool."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -68,7 +68,7 @@ class Terms:
     deadline : float
         Seconds within which an answer must come.
     quorum : int
-        Clients that must answer for a round to count.
+        Clients that must answer for a round to count, where all are asked.
     patience : float
         Seconds for which the server waits for so many clients to be there.
     """
@@ -76,6 +76,13 @@ class Terms:
     deadline: float = 600.0
     quorum: int = 1
     patience: float = 1800.0
+
+    def needed(self, cohort: int, clients: int) -> int:
+        """How many of a cohort must answer: as large a share as the quorum is of all ``clients``, at least one.
+
+        It is rounded down: a client that the quorum can do without is not needed because few others are asked.
+        """
+        return max(min(1, cohort), self.quorum * cohort // clients)
 
 
 @dataclass
@@ -165,7 +172,8 @@ class RemoteEngine(Engine):
         report = super().advance()
         report = replace(report, failures=report.failures + self._missed(report))
         self._harvest()
-        self._lost = 0 if len(report.answered) >= min(self.terms.quorum, max(1, len(report.cohort))) else self._lost + 1
+        if report.cohort:  # to ask nobody tells nothing of the sites
+            self._lost = self._lost + 1 if self._too_few() else 0
         if self._lost >= LOST_ROUNDS:
             told = [failure for failure in report.failures if failure.reason != AWAY]
             if told and all(failure.reason == NOT_FINITE for failure in told):  # to go on would lead here again
@@ -177,10 +185,17 @@ class RemoteEngine(Engine):
                 f"{failure.client}: {failure.reason}" for failure in report.failures if failure.reason != TOO_FEW
             )
             raise SitesLost(
-                f"in {self._lost} rounds in a row fewer than {self.terms.quorum} sites have answered ({reasons}): mend "
-                "that there, then go on from the last checkpoint"
+                f"in {self._lost} rounds in a row too few sites have answered for sites.quorum, which is "
+                f"{self.terms.quorum} of {self.K} ({reasons}): mend that there, then go on from the last checkpoint"
             )
         return replace(report, late=self._late)
+
+    def _too_few(self, failed: Collection[int] = ()) -> bool:
+        """Whether those of the cohort who have not failed in this round, as these now have, are no quorum."""
+        left = ~self._failed
+        left[list(failed)] = False
+        cohort = self._cohort()
+        return int(left[cohort].sum()) < self.terms.needed(len(cohort), self.K)
 
     def _missed(self, report: RoundReport) -> tuple[Failure, ...]:
         """Those of the cohort that could not be asked."""
@@ -230,9 +245,9 @@ class RemoteEngine(Engine):
         problems = self._forms.problems(name, payload, answers)
         failed = mail.failed | problems
         good = sorted((places[client], client) for client in answers.keys() - problems.keys())
-        if len(good) < min(self.terms.quorum, len(call.asked)) and self._phase == "train":
-            logger.warning("round %d: %d of %d sites have answered, %d are needed", self.round, len(good), self.K,
-                           self.terms.quorum)  # fmt: skip
+        if self._phase == "train" and self._too_few(failed.keys() & places.keys()):
+            logger.warning("round %d: only %d of the %d sites that were asked have answered, too few for sites.quorum",
+                           self.round, len(good), len(call.asked))  # fmt: skip
             failed |= {client: TOO_FEW for _, client in good}
             good = []
         replies = [(torch.tensor([place]), self._reply(call, place, *answers[client])) for place, client in good]
