@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,26 @@ def test_a_file_with_code_is_not_run(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(CoterieError, match="is damaged"):
+    with pytest.raises(CoterieError, match="cannot be read: Is a directory; mend that"):
         load(tmp_path)
+
+
+def test_what_the_system_does_not_let_be_read_is_not_lost(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(checkpoint, "ZipFile", refuse)
+    with pytest.raises(CoterieError, match=r"fedora\.pt cannot be read: Too many open files; mend that") as caught:
+        load(file)
+    assert not isinstance(caught.value, checkpoint.Lost)
+
+
+def test_a_file_whose_places_lie_before_its_beginning(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-50:-42] = bytes([255] * 6 + [0, 0])  # where an archive's table of contents begins
+    file.write_bytes(content)
+    with pytest.raises(checkpoint.Lost, match=r"fedora\.pt is damaged"):
+        load(file)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -263,6 +266,32 @@ def test_a_site_that_lost_its_state_begins_again(tmp_path: Path) -> None:
     assert not ours.welcomed[2]
     assert ours.advance().answered == FEDERATION.names
     assert ours.welcomed.all()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_a_site_that_cannot_read_its_state_for_a_while_keeps_it(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = remote(FEDERATION, "fedper", folder=tmp_path, rounds=4, evaluate_every=1)
+    theirs, _ = simulated("fedper", rounds=4, evaluate_every=1, absent={2: ("client-2",)})
+    ours.advance()
+
+    def refuse(path: Path) -> ZipFile:
+        if "client-2" in path.parts:
+            raise OSError(number, os.strerror(number))
+        return ZipFile(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "ZipFile", refuse)
+        report = ours.advance()
+    (failure,) = report.failures
+    assert (failure.client, failure.reason) == (
+        "client-2", "it cannot read its state; its log says why, and once that is mended it goes on",
+    )  # fmt: skip
+    assert f"cannot be read: {os.strerror(number)}" in caplog.text
+    while not ours.finished:
+        assert ours.advance().answered == FEDERATION.names
+    near(saved(ours)["server"], saved(theirs)["server"])
 
 
 @pytest.mark.parametrize("name", ["fedora", "scaffold"])

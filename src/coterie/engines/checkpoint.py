@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from errno import EINVAL
 from pathlib import Path
 from pickle import PickleError
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,10 @@ IN_MEMORY = 2**30
 """Bytes of a checkpoint up to which it is read as a whole."""
 _MODELS = "__models__"
 _OBJECT = "__state_dict__"
+
+
+class Lost(CoterieError):
+    """A file is missing or damaged, and will be the next time, too."""
 
 
 def state_of(engine: Engine) -> dict[str, Any]:
@@ -164,7 +169,15 @@ def read(
     missing: str = "start the run anew",
     damaged: str = "delete it to start this part anew",
 ) -> Any:
-    """What ``write`` has written; ``CoterieError`` with the remedy where it is ``missing`` or ``damaged``."""
+    """What ``write`` has written.
+
+    Raises
+    ------
+    Lost
+        It is not there, or damaged; the message ends with the remedy, ``missing`` or ``damaged``.
+    CoterieError
+        The system does not let it be read, at least not now.
+    """
     try:
         with ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch itself does not compare checksums
@@ -172,12 +185,13 @@ def read(
         large = path.stat().st_size > IN_MEMORY  # then it is read where it is needed
         return torch.load(path, map_location=device, weights_only=True, mmap=large and str(device) == "cpu")
     except FileNotFoundError as error:
-        raise CoterieError(f"there is no {what.removeprefix('the ')} {path}; {missing}") from error
-    except PermissionError as error:
-        raise CoterieError(f"{what} {path} cannot be read: {error.strerror}") from error
+        raise Lost(f"there is no {what.removeprefix('the ')} {path}; {missing}") from error
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, BadZipFile, PickleError) as error:
+        if isinstance(error, OSError) and error.errno != EINVAL:  # which a damaged archive's places lead to
+            reason = error.strerror or error
+            raise CoterieError(f"{what} {path} cannot be read: {reason}; mend that, then go on") from error
         problem = f"is damaged ({type(error).__name__})"
-        raise CoterieError(f"{what} {path} {problem}; {damaged}") from error
+        raise Lost(f"{what} {path} {problem}; {damaged}") from error
 
 
 def _on_cpu_indices(state: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,10 @@ class NoSuchState(CoterieError):
     """The server names a version that this site does not have."""
 
 
+class Unreadable(CoterieError):
+    """The server names a version that the site may have, but cannot read now."""
+
+
 def version_name(round: int, token: str, number: int) -> str:
     """The name of what exchange ``number`` of a server with this random ``token`` leaves at a site in a round."""
     return f"{round:06d}-{token}-{number:05d}"
@@ -89,12 +93,16 @@ class SiteFolder:
         ------
         NoSuchState
             There is no such version, or it is damaged.
+        Unreadable
+            The system does not let it be read.
         """
         try:
             saved = checkpoint.read(self._file(version), "cpu", what="the state")
             return {key: checkpoint.unpack(saved[key], layout) for key in ("bank", "shapes", "started")}
-        except (CoterieError, LookupError, TypeError) as error:
+        except (checkpoint.Lost, LookupError, TypeError) as error:
             raise NoSuchState(f"it has no state {version}") from error
+        except CoterieError as error:
+            raise Unreadable(str(error)) from error
 
     def keep(self, version: str, state: Mapping[str, Any], *, named: Collection[str | None]) -> None:
         """Write a version, and drop those of earlier rounds that are not among the ``named``."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from coterie.contract import Algorithm, Predictor
 from coterie.contract.payload import Value
-from coterie.engines.folder import NoSuchState, SiteFolder
+from coterie.engines.folder import NoSuchState, SiteFolder, Unreadable
 from coterie.engines.sites import Call, Reply, Sites
 from coterie.engines.undefined import undefined
 from coterie.engines.wire import Malformed, Packet, packed
@@ -145,6 +145,9 @@ class Outpost:
             trouble = ("malformed", str(error))
         except NoSuchState as error:
             trouble = ("state", f"{error}: its state folder was lost or replaced")
+        except Unreadable as error:
+            trouble = ("unreadable", "it cannot read its state; its log says why, and once that is mended it goes on")
+            logger.error("exchange %s: %s", report.get("exchange"), error)
         except Refused as error:
             trouble = ("refused", str(error))
         except CoterieError as error:
