@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,38 @@ def record(form: Any, data: Any = None, **more: Any) -> RecordDict:
     return RecordDict({"arrays": arrays, "text": ConfigRecord({"text": "{}", "form": json.dumps(form), **more})})
 
 
+def npy(header: str, numbers: bytes = b"", version: bytes = b"\x01\x00") -> RecordDict:
+    """A record whose array is stored with a header of one's own."""
+    text = header.encode("latin1")
+    return stored(b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text + numbers)
+
+
+def stored(data: bytes) -> RecordDict:
+    """A record whose array is these bytes."""
+    arrays = ArrayRecord({"bytes": Array("uint8", (16,), "numpy.ndarray", data)})
+    return RecordDict({"arrays": arrays, "text": ConfigRecord({"text": "{}", "form": '[["|u1", [16]]]'})})
+
+
+def test_bytes_under_a_plain_header_are_a_packet() -> None:
+    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (16,)}\n"
+    assert len(packet_of(npy(header, b"x" * 16)).arrays) == 1
+
+
 @pytest.mark.parametrize(
     "records",
     [
+        npy("{'descr': '|u1', 'fortran_order': False, 'shape': (99000000000000,)}\n", b"x" * 16),
+        npy("{'descr': '|u1', 'fortran_order': False, 'shape': (16,)}\n", b"x" * 15),
+        npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 8)}\n", b"x" * 16),
+        npy("{'descr': '|S16', 'fortran_order': False, 'shape': (1,)}\n", b"x" * 16),
+        npy("{'descr': '|u1', 'fortran_order': False, 'shape': (16,)}\n", b"x" * 16, b"\x02\x00"),
+        npy("{'descr': '|u1', 'fortran_order'"),
+        npy("(" * 9000),
+        npy(""),
+        record([["|u1", [1] * 65]]),
+        stored(b""),
+        stored(b"PK\x03\x04"),
+        RecordDict({"text": ConfigRecord({"text": "{}", "form": "[" * 5000})}),
         record([["<f8", [3]]]),
         record([["<f8", [1]]]),
         record([["<f8", [-2]]]),

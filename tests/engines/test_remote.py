@@ -164,6 +164,13 @@ def with_deep_answer(packet: Packet) -> Packet:
     return Packet(json.dumps(tree), packet.arrays)
 
 
+def with_empty_tensor(packet: Packet) -> Packet:
+    tree = packet.tree()
+    models = tree["answer"]["values"]["phi"]["__models__"]
+    models[next(iter(models))] = {}
+    return Packet(json.dumps(tree), packet.arrays)
+
+
 FAULTS = {
     "late": (lambda packet: None, "did not answer within 600 s"),
     "lost": (lambda packet: "the site is gone", "the site is gone"),
@@ -175,9 +182,14 @@ FAULTS = {
     "other": (lambda p: Packet(p.text.replace('"exchange": "0', '"exchange": "1'), p.arrays), "another question"),
     "name": (lambda p: Packet(p.text.replace('"phi": {"__models__"', '"psi": {"__models__"'), p.arrays), "lacks phi"),
     "objects": (lambda p: Packet(p.text, [np.array([None])] * len(p.arrays)), "array of object, which is no number"),
+    "order": (lambda p: Packet(p.text, [a.astype(">f8") for a in p.arrays]), "array of >f8, which torch does not know"),
+    "number": (with_empty_tensor, "lacks an array"),
     "nobody": (lambda p: Packet('{"client": "client-3"}', []), "sent no answer"),
     "reason": (lambda p: packed({"client": "client-3", "trouble": ["failed", "x" * 9999]}), "^x{300}$"),
     "code": (lambda p: packed({"client": "client-3", "trouble": {"a": 1}}), "failed"),
+    "letters": (lambda p: packed({"client": "client-3", "trouble": ["failed", "\x1b[2Jgone"]}), "^\ufffd\\[2Jgone$"),
+    "half": (lambda p: packed({"client": "client-3", "trouble": ["failed", "\ud800"]}), "no JSON text"),
+    "nested": (lambda p: Packet('{"client": "client-3", "trouble": %s}' % ("[" * 600 + "]" * 600)), "nested too deeply"),
     "large": (with_large_result, "it sent a result that is too large"),
     "deep": (with_deep_answer, "nested too deeply"),
     "deeper": (lambda p: Packet("[" * 5000 + "]" * 5000), "no JSON text"),

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coterie.engines.wire import trouble_of
+from coterie.engines.wire import plain, trouble_of
 from coterie.errors import CoterieError
 from coterie.federation import Federation
 from coterie.federation.federation import SPLITS, Split
@@ -112,11 +112,11 @@ class Roster:
         """
         name = tree.get("client")
         if name not in self.names:
-            raise CoterieError(f"a node says that it is {str(name)[:60]!r}, which is no site of this federation")
+            raise CoterieError(f"a node says that it is {plain(name, 60)!r}, which is no site of this federation")
         if (trouble := trouble_of(tree)) is not None:
             raise CoterieError(f"{name} cannot take part: {trouble[1]}")
         if tree.get("coterie") != (ours := version("coterie")):
-            theirs = str(tree.get("coterie", "another version"))[:40]
+            theirs = plain(tree.get("coterie", "another version"), 40)
             raise CoterieError(f"{name} has Coterie {theirs}, the server {ours}: install the same at both")
         if self.bind and self.nodes.get(name, node) != node:
             raise CoterieError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import read_array_header_1_0, read_magic
 from numpy.typing import NDArray
 
 from coterie.engines.wire import Malformed, Packet
@@ -49,6 +51,9 @@ ERRORS = {
     8: "its client app ended without an answer",
 }
 """By Flower's codes. Flower's own sentences may repeat what an exception said, so they are not passed on."""
+
+MOST_AXES = 64
+"""Of an array, as many as numpy's have."""
 
 OVER = (401, 403)
 """By HTTP's codes: the SuperLink knows the run no longer, since it was stopped."""
@@ -239,20 +244,32 @@ def packet_of(records: RecordDict) -> Packet:
         if "form" not in text:
             return Packet(text["text"])
         return Packet(
-            text["text"], _apart(records.array_records["arrays"]["bytes"].numpy(), json.loads(str(text["form"])))
+            text["text"], _apart(_bytes(records.array_records["arrays"]["bytes"]), json.loads(str(text["form"])))
         )
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # a site may send anything, and whatever that raises is its own failure alone
         raise Malformed("a message is not made of a text and arrays") from error
 
 
-def _apart(data: NDArray[Any], form: Any) -> list[NDArray[Any]]:
+def _bytes(array: Array) -> NDArray[np.uint8]:
+    """What `records_of` has put into an array, ``(bytes,)``, read-only.
+
+    The numbers are not loaded by numpy, which makes room for as many as a header claims before it looks for them.
+    """
+    stream = io.BytesIO(array.data)
+    if read_magic(stream) != (1, 0):
+        raise ValueError("another version of numpy's format")
+    shape, _, dtype = read_array_header_1_0(stream)
+    if dtype != np.uint8 or shape != (len(array.data) - stream.tell(),):
+        raise ValueError(f"{shape} of {dtype}")
+    return np.frombuffer(array.data, dtype=np.uint8, offset=stream.tell())
+
+
+def _apart(data: NDArray[np.uint8], form: Any) -> list[NDArray[Any]]:
     """Arrays of these types and shapes, which lie in ``data: (bytes,)`` one after the other."""
-    if data.dtype != np.uint8 or data.ndim != 1:
-        raise ValueError(data.dtype)
     arrays, place = [], 0
     for kind, shape in form:
         dtype = np.dtype(str(kind))
-        if dtype.kind not in "biuf" or any(type(size) is not int or size < 0 for size in shape):
+        if dtype.kind not in "biuf" or len(shape) > MOST_AXES or any(type(s) is not int or s < 0 for s in shape):
             raise ValueError(kind)
         end = place + dtype.itemsize * math.prod(shape)
         arrays.append(data[place:end].view(dtype).reshape(shape))

@@ -27,7 +27,7 @@ from coterie.engines.settings import Settings
 from coterie.engines.shares import one_reply
 from coterie.engines.sites import NOT_FINITE, Call, Reply
 from coterie.engines.undefined import Undefined
-from coterie.engines.wire import Malformed, Packet, packed, trouble_of
+from coterie.engines.wire import Malformed, Packet, packed, plain, trouble_of
 from coterie.errors import CoterieError, SitesLost
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec
@@ -343,8 +343,7 @@ class RemoteEngine(Engine):
         for split in ("validation", "test"):
             metrics = told.get(split) if isinstance(told, dict) else None
             for metric, reason in metrics.items() if isinstance(metrics, dict) else ():
-                text = " ".join(str(reason)[:200].split())
-                self._reasons.setdefault(split, {}).setdefault(str(metric), {})[name] = text
+                self._reasons.setdefault(split, {}).setdefault(str(metric), {})[name] = plain(reason, 200)
 
     def _undefined(self) -> Undefined:
         return self._reasons

@@ -17,6 +17,9 @@ from coterie.models import Layout, Models
 from coterie.models.rows import NOTHING
 
 _TENSOR, _MODELS = "__tensor__", "__models__"
+DEEPEST = 64
+"""Levels of lists and dictionaries in a message: what handles it later may have no more than Python's own limit."""
+
 _KINDS = "biuf"  # numpy's letters for truth values, integers and floating-point numbers
 
 
@@ -40,10 +43,13 @@ class Packet:
         """The message with its arrays still to be opened; raises ``Malformed``."""
         try:
             tree = json.loads(self.text)
-        except (ValueError, RecursionError) as error:  # the latter where it is nested too deeply
+            json.dumps(tree, ensure_ascii=False).encode()  # half a character, which no file could hold, fails here
+        except (ValueError, RecursionError) as error:  # the latter where it is nested beyond all measure
             raise Malformed("a message is no JSON text") from error
         if not isinstance(tree, dict):
             raise Malformed("a message is not made of named parts")
+        if _deeper(tree, DEEPEST):
+            raise Malformed("a message is nested too deeply")
         return tree
 
     def open(self, part: Any, layout: Layout) -> Any:
@@ -52,27 +58,20 @@ class Packet:
         Raises
         ------
         Malformed
-            An array is missing or of a kind that does not travel, models have tensors that ``layout`` has not, or the
-            part is nested too deeply.
+            An array is missing or of a kind that does not travel, or models have tensors that ``layout`` has not.
         """
-        try:
-            return self._open(part, layout)
-        except RecursionError as error:
-            raise Malformed("a message is nested too deeply") from error
-
-    def _open(self, part: Any, layout: Layout) -> Any:
         if isinstance(part, list):
-            return [self._open(entry, layout) for entry in part]
+            return [self.open(entry, layout) for entry in part]
         if not isinstance(part, dict):
             return part
         if _TENSOR in part:
             return self._tensor(part)
         if _MODELS in part:
             return self._models(part[_MODELS], layout)
-        return {key: self._open(entry, layout) for key, entry in part.items()}
+        return {key: self.open(entry, layout) for key, entry in part.items()}
 
     def _tensor(self, part: Mapping[str, Any]) -> Tensor:
-        number, rows = part[_TENSOR], part.get("rows")
+        number, rows = part.get(_TENSOR), part.get("rows")
         if type(number) is not int or not 0 <= number < len(self.arrays):
             raise Malformed("a message lacks an array that it names")
         array = self.arrays[number]
@@ -80,7 +79,7 @@ class Packet:
             raise Malformed(f"a message holds an array of {array.dtype}, which is no number")
         try:
             tensor = torch.from_numpy(np.array(array))  # a copy: what arrives may be read-only, or named twice
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # the latter where its bytes stand in another order
             raise Malformed(f"a message holds an array of {array.dtype}, which torch does not know") from error
         if rows is None:
             return tensor
@@ -112,13 +111,25 @@ class Packet:
         return Models(kept, tensors)
 
 
+def _deeper(part: Any, levels: int) -> bool:
+    """Whether lists and dictionaries lie within one another on more levels than that."""
+    inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return bool(inner) and (levels == 0 or any(_deeper(entry, levels - 1) for entry in inner))
+
+
 def trouble_of(tree: Mapping[str, Any]) -> tuple[str, str] | None:
     """Why a site cannot do what it was asked, as its message says: a code and a sentence; None where it can."""
     if (trouble := tree.get("trouble")) is None:
         return None
     code, reason = [*trouble, ""][:2] if isinstance(trouble, list) and trouble else ("failed", "")
-    code = str(code)[:60]
-    return code, " ".join(str(reason)[:300].split()) or f"it failed ({code})"
+    code = plain(code, 60)
+    return code, plain(reason, 300) or f"it failed ({code})"
+
+
+def plain(words: Any, most: int) -> str:
+    """Words of another process in one line of at most so many characters, all of which can be printed."""
+    text = " ".join(str(words)[:most].split())
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def packed(content: Mapping[str, Any]) -> Packet:
