@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -485,6 +486,44 @@ def test_a_site_that_cannot_take_part_says_so_in_a_sentence(site: Any, sentence:
 def test_a_site_that_says_strangely_why_it_cannot_take_part_is_not_let_in(trouble: Any, sentence: str) -> None:
     with pytest.raises(CoterieError, match=re.escape(f"client-00 cannot take part: {sentence}")):
         Roster(SITES, (0,)).meet(1, {"client": "client-00", "trouble": trouble})
+
+
+CARD = {"train": 20, "validation": 3, "test": 4, "shape": [2], "task": "classification", "classes": 2}
+
+
+def greeting(name: str, **card: Any) -> dict[str, Any]:
+    """What a site says of itself and of its data."""
+    return {"client": name, "coterie": version("coterie"), "cards": {"0": {**CARD, **card}}}
+
+
+def test_however_many_examples_a_site_says_that_it_has_the_run_goes_on(tmp_path: Path) -> None:
+    """The server has none of them and needs no room for them, neither now nor when the run is resumed."""
+    roster = Roster(SITES, (0,), place=tmp_path)
+    for number, (name, n) in enumerate(zip(SITES, (20, 2**40, 2**40), strict=True)):
+        roster.meet(number, greeting(name, train=n))
+    again = Roster(SITES, (0,))
+    again.load(tmp_path)
+    for each in (roster, again):
+        assert each.federation(0).train.n.tolist() == [20, 2**40, 2**40]
+
+
+@pytest.mark.parametrize(
+    "card", [{"shape": [2**40]}, {"shape": [-1]}, {"shape": [0]}, {"shape": [2**15, 2**14]}, {"train": 2**41}]
+)
+def test_a_site_whose_data_no_server_could_imagine_is_not_let_in(card: dict[str, Any], tmp_path: Path) -> None:
+    roster = Roster(SITES, (0,), place=tmp_path)
+    with pytest.raises(CoterieError, match="client-00 does not say what its data are like"):
+        roster.meet(1, greeting("client-00", **card))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_of_all_sites_are_alike_with_every_seed() -> None:
+    roster = Roster(SITES, (0, 1))
+    first, second = greeting("client-00"), greeting("client-01")
+    first["cards"]["1"], second["cards"]["1"] = CARD, {**CARD, "shape": [3]}
+    roster.meet(1, first)
+    with pytest.raises(CoterieError, match=r"client-01 .* shape \(3,\)\) are not like those of client-00"):
+        roster.meet(2, second)
 
 
 def test_noise_is_drawn_once_for_a_question_and_counted(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coterie.engines.wire import plain, trouble_of
 from coterie.errors import CoterieError
@@ -25,6 +27,9 @@ from coterie.runs.atomic import write_json
 from coterie.runs.directory import SITES
 from coterie.runs.schemas import Schemas
 
+LARGEST_INPUT = 2**28
+"""Numbers of one example, of which a site may say any: 1 GiB, of which a model could be made that fits no server."""
+
 
 class Card(BaseModel):
     """What the server knows of a client's data with one seed."""
@@ -34,9 +39,16 @@ class Card(BaseModel):
     train: int = Field(ge=1, le=2**40)
     validation: int = Field(ge=0, le=2**40)
     test: int = Field(ge=0, le=2**40)
-    shape: list[int] = Field(max_length=8)
+    shape: list[Annotated[int, Field(ge=1, le=LARGEST_INPUT)]] = Field(max_length=8)
     task: Literal["classification", "regression"]
     classes: int = Field(ge=1, le=2**24)
+
+    @field_validator("shape")
+    @classmethod
+    def _check_size(cls, shape: list[int]) -> list[int]:
+        if math.prod(shape) > LARGEST_INPUT:
+            raise ValueError("an input has too many numbers")
+        return shape
 
     @classmethod
     def of(cls, federation: Federation) -> Card:
@@ -132,9 +144,9 @@ class Roster:
             raise CoterieError(f"{name} does not say what its data are like with seed {missing[0]}")
         if (known := self.cards.get(name)) is not None and known != cards:
             raise CoterieError(f"the data of {name} have changed since the run began: start a new run")
-        for other, its in self.cards.items():
-            if its[self.seeds[0]].kind != cards[self.seeds[0]].kind:
-                (shape, task, classes), (others, their, kinds) = cards[self.seeds[0]].kind, its[self.seeds[0]].kind
+        for seed, (other, its) in product(self.seeds, self.cards.items()):
+            if seed in its and its[seed].kind != cards[seed].kind:
+                (shape, task, classes), (others, their, kinds) = cards[seed].kind, its[seed].kind
                 raise CoterieError(
                     f"the data of {name} ({task}, {classes} classes, inputs of shape {tuple(shape)}) are not like "
                     f"those of {other} ({their}, {kinds} classes, {tuple(others)}): coterie deploy check tells there"

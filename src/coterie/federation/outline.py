@@ -22,16 +22,19 @@ def outline(
 ) -> Federation:
     """K clients with ``n[split]: (K,)`` examples each, all of which are one example of zeros.
 
+    It takes no more memory however many there are, since sites may say that they have any number.
+
     Raises
     ------
     CoterieError
         Names repeat, or there are more or fewer numbers than names.
     """
-    inputs = torch.zeros(1, *feature_shape)
+    inputs = torch.zeros(()).expand(1, *feature_shape)
+    first = torch.zeros((), dtype=torch.int64)
     targets = torch.zeros(1, dtype=torch.int64) if task == "classification" else torch.zeros(1, classes)
 
     def split(name: Split) -> ClientData:
         offsets = torch.tensor([0, *n[name]], dtype=torch.int64).cumsum(0)
-        return ClientData(inputs, targets, offsets, index=torch.zeros(int(offsets[-1]), dtype=torch.int64))
+        return ClientData(inputs, targets, offsets, index=first.expand(int(offsets[-1])))
 
     return Federation(tuple(names), split("train"), split("validation"), split("test"), task, classes, source or {})
