@@ -36,6 +36,10 @@ class ClusterModels(Algorithm):
     )
     evaluated: ClassVar[str] = "cluster model of lowest training loss after aggregation"
 
+    def whole_numbers(self) -> Mapping[str, int]:
+        """Clients answer with the number of a model."""
+        return {"choice": self.clusters}
+
     def setup(self, server: Server) -> None:
         """C different models; nobody has chosen yet."""
         server.w = server.initial_models(self.clusters, distinct=True)

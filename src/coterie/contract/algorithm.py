@@ -85,6 +85,13 @@ class Algorithm:
             return cast(Claims, cls.claims)
         return cls.claims[variant or next(iter(cls.variants))]
 
+    def whole_numbers(self) -> Mapping[str, int]:
+        """Of answers that are whole numbers the name, and the one that all are below; none is below 0.
+
+        A site may send any: the engine leaves it out where they are not among these, before they number anything.
+        """
+        return {}
+
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
         """Declare the server's state; asks nobody."""

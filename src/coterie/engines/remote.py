@@ -131,7 +131,7 @@ class RemoteEngine(Engine):
         self.post, self.terms, self._known = post, terms, known
         self._order = Order(run, job, config, "", 0, self.K, "", 0, schema=federation.source.get("schema"))
         self._token, self._number = secrets.token_hex(4), 0
-        self._forms = Forms(self.stack.layout, getattr(torch, self.settings.dtype))
+        self._forms = Forms(self.stack.initial(self.initial_seed), algorithm.whole_numbers())
         self._bases: list[str | None] = [None] * self.K
         self._settled = list(self._bases)  # before this round, as in the checkpoint that the server would go on from
         self._staged: dict[int, str] = {}
