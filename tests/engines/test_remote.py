@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,10 +153,13 @@ def with_nan(packet: Packet) -> Packet:
     return Packet(packet.text, arrays)
 
 
-def with_large_result(packet: Packet) -> Packet:
-    tree = packet.tree()
-    tree["metrics"]["test"]["accuracy"] = 10**400
-    return Packet(json.dumps(tree), packet.arrays)
+def with_result(metric: str, value: float) -> Callable[[Packet], Packet]:
+    def change(packet: Packet) -> Packet:
+        tree = packet.tree()
+        tree["metrics"]["test"][metric] = value
+        return Packet(json.dumps(tree), packet.arrays)
+
+    return change
 
 
 def with_deep_answer(packet: Packet) -> Packet:
@@ -190,7 +194,10 @@ FAULTS = {
     "letters": (lambda p: packed({"client": "client-3", "trouble": ["failed", "\x1b[2Jgone"]}), "^\ufffd\\[2Jgone$"),
     "half": (lambda p: packed({"client": "client-3", "trouble": ["failed", "\ud800"]}), "no JSON text"),
     "nested": (lambda p: Packet('{"client": "client-3", "trouble": %s}' % ("[" * 600 + "]" * 600)), "nested too deeply"),
-    "large": (with_large_result, "it sent a result that is too large"),
+    "large": (with_result("accuracy", 10**400), "it sent a result that is too large"),
+    "share": (with_result("accuracy", 1e6), "sent 1e\\+06 as its test accuracy, which is a number from 0 to 1$"),
+    "error": (with_result("loss", -1.0), "it sent -1 as its test loss, which is a number of at least 0$"),
+    "unknown": (with_result("beauty", 1.0), "it sent a result 'beauty', for which nobody has asked"),
     "deep": (with_deep_answer, "nested too deeply"),
     "deeper": (lambda p: Packet("[" * 5000 + "]" * 5000), "no JSON text"),
 }  # fmt: skip
@@ -209,6 +216,22 @@ def test_a_bad_answer_leaves_its_client_out_of_the_round_and_nobody_else(fault: 
     for mine, other in zip(reports[2:], expected[2:], strict=True):  # its own values of round 1 were in that answer
         assert mine.answered == other.answered
         near(torch.tensor(mine.evaluations["test"]["accuracy"]), torch.tensor(other.evaluations["test"]["accuracy"]))
+
+
+def test_results_that_cannot_be_do_not_choose_the_round(tmp_path: Path) -> None:
+    """As if the site had been silent."""
+
+    def boasting(packet: Packet) -> Packet:
+        tree = packet.tree()
+        tree["metrics"]["validation"]["accuracy"] = 1e6
+        return Packet(json.dumps(tree), packet.arrays)
+
+    ours, silent = (
+        faulty("fedavg", tmp_path / name, with_bad(change), keep_best="best_val")
+        for name, change in (("boasting", boasting), ("silent", lambda packet: None))
+    )
+    near([report.answered for report in played(ours)], [report.answered for report in played(silent)])
+    assert ours.chosen.state_dict() == silent.chosen.state_dict()
 
 
 MISDIRECTED: dict[str, Any] = {

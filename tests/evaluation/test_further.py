@@ -54,6 +54,19 @@ def test_gains_and_names() -> None:
     assert metric_of("r2:3").larger_is_better
 
 
+@pytest.mark.parametrize(
+    ("metric", "possible", "impossible"),
+    [
+        ("accuracy", [0.0, 1.0, 1 + 1e-12, np.nan], [-0.1, 1.1, np.inf]),
+        ("mae:0", [0.0, 1e9], [-0.1, -np.inf]),
+        ("r2", [-1e9, 1.0], [1.1]),
+    ],
+)
+def test_values_that_a_metric_can_have(metric: str, possible: list[float], impossible: list[float]) -> None:
+    assert all(metric_of(metric).can_be(value) for value in possible)
+    assert not any(metric_of(metric).can_be(value) for value in impossible)
+
+
 def test_every_value_is_there_or_has_a_reason() -> None:
     """Clients: both classes, class 0 only, class 1 only, nothing."""
     owners = np.array([0, 0, 1, 1, 2, 2])

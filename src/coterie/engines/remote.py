@@ -29,6 +29,7 @@ from coterie.engines.sites import NOT_FINITE, Call, Reply
 from coterie.engines.undefined import Undefined
 from coterie.engines.wire import Malformed, Packet, packed, plain, trouble_of
 from coterie.errors import CoterieError, SitesLost
+from coterie.evaluation import all_metrics, metric_of
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec
 
@@ -132,6 +133,7 @@ class RemoteEngine(Engine):
         self._order = Order(run, job, config, "", 0, self.K, "", 0, schema=federation.source.get("schema"))
         self._token, self._number = secrets.token_hex(4), 0
         self._forms = Forms(self.stack.initial(self.initial_seed), algorithm.whole_numbers())
+        self._metrics = all_metrics(federation.task, federation.classes, self.further)
         self._bases: list[str | None] = [None] * self.K
         self._settled = list(self._bases)  # before this round, as in the checkpoint that the server would go on from
         self._staged: dict[int, str] = {}
@@ -321,7 +323,7 @@ class RemoteEngine(Engine):
         if tree.get("exchange") not in (self._name, None) or tree.get("client") != self.names[client]:
             raise Malformed("it answered another question")
         if isinstance(metrics := tree.get("metrics"), dict):
-            self._measured[client] = _numbers(metrics)
+            self._measured[client] = _numbers(metrics, self._metrics)
             self._learn(self.names[client], tree.get("undefined"))
         if (trouble := trouble_of(tree)) is not None:
             code, reason = trouble
@@ -343,7 +345,8 @@ class RemoteEngine(Engine):
         for split in ("validation", "test"):
             metrics = told.get(split) if isinstance(told, dict) else None
             for metric, reason in metrics.items() if isinstance(metrics, dict) else ():
-                self._reasons.setdefault(split, {}).setdefault(str(metric), {})[name] = plain(reason, 200)
+                if metric in self._metrics:
+                    self._reasons.setdefault(split, {}).setdefault(metric, {})[name] = plain(reason, 200)
 
     def _undefined(self) -> Undefined:
         return self._reasons
@@ -463,19 +466,31 @@ class RemoteEngine(Engine):
         return self._owed_round
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def _numbers(metrics: Mapping[str, Any], known: Collection[str]) -> dict[str, dict[str, float]]:
     """What a site has measured, by split and metric; raises ``Malformed``."""
-    try:
-        return {
-            split: {
-                metric: float(value)
-                for metric, value in (found.items() if isinstance(found, dict) else ())
-                if isinstance(value, int | float)
-            }
-            for split, found in metrics.items()
+    return {
+        split: {
+            metric: _number(split, metric, value, known)
+            for metric, value in (found.items() if isinstance(found, dict) else ())
+            if isinstance(value, int | float)
         }
+        for split, found in metrics.items()
+    }
+
+
+def _number(split: str, metric: str, value: float, known: Collection[str]) -> float:
+    """A result, once it is one that was asked for and can be."""
+    if metric not in known:
+        raise Malformed(f"it sent a result {plain(metric, 40)!r}, for which nobody has asked")
+    try:
+        number = float(value)
     except OverflowError as error:
         raise Malformed("it sent a result that is too large") from error
+    if not metric_of(metric).can_be(number):
+        raise Malformed(
+            f"it sent {number:g} as its {plain(split, 40)} {metric}, which is a number {metric_of(metric).limits}"
+        )
+    return number
 
 
 def _kept(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from coterie.evaluation.catalogue import METRICS, kind_of
+from coterie.evaluation.catalogue import all_metrics
 from coterie.evaluation.further import reasons
 from coterie.federation import Federation
 
@@ -16,8 +16,7 @@ Undefined = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 def undefined(federation: Federation, further: Sequence[str]) -> Undefined:
     """What the validation and test data of a federation do not define; splits that nobody has are left out."""
-    kind = kind_of(federation.task, federation.classes)
-    names = [metric.name for metric in METRICS.values() if kind in metric.always] + list(further)
+    names = all_metrics(federation.task, federation.classes, further)
     found: dict[str, dict[str, dict[str, str]]] = {}
     for split in ("validation", "test"):
         data = federation.split(split)

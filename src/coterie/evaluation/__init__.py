@@ -1,6 +1,15 @@
 """Evaluation: metrics over clients, transfer against LOCAL, reporting protocols and the summary of a run."""
 
-from coterie.evaluation.catalogue import METRICS, Metric, further_metrics, gain_scale, main_metric, metric_of, title_of
+from coterie.evaluation.catalogue import (
+    METRICS,
+    Metric,
+    all_metrics,
+    further_metrics,
+    gain_scale,
+    main_metric,
+    metric_of,
+    title_of,
+)
 from coterie.evaluation.guard import Evidence, Judgement, evidence, judge
 from coterie.evaluation.metrics import macro, rounds_to_target, weighted, worst, worst_decile
 from coterie.evaluation.newcomers import summarise_newcomers
@@ -24,6 +33,7 @@ __all__ = [
     "Tables",
     "Task",
     "align",
+    "all_metrics",
     "check_report",
     "choose_round",
     "default_label",

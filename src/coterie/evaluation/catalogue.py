@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,9 @@ ALL: tuple[Kind, ...] = (*CLASSIFICATION, "regression")
 
 OBJECTIVES = ("loss", "mse")
 """What training lowers; measured always, but systems are not summarised by it."""
+
+ROUNDING = 1e-6
+"""By so much a mean in floating-point numbers may be beyond what it is a mean of."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,22 @@ class Metric:
     def is_error(self) -> bool:
         """Whether it is 0 at best, so that a part of it can be saved."""
         return not self.larger_is_better
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest value that it can have."""
+        lowest = 0.0 if self.is_share or self.is_error else -math.inf
+        return lowest, 1.0 if self.larger_is_better else math.inf
+
+    @property
+    def limits(self) -> str:
+        """Its bounds in words: from 0 to 1."""
+        return "from 0 to 1" if self.is_share else "of at most 1" if self.larger_is_better else "of at least 0"
+
+    def can_be(self, value: float) -> bool:
+        """Whether it can have this value, but for rounding; NaN stands for none."""
+        lowest, highest = self.bounds
+        return not (value < lowest - ROUNDING or value > highest + ROUNDING)
 
 
 METRICS: dict[str, Metric] = {
@@ -118,6 +138,12 @@ def kind_of(task: Task, classes: int) -> Kind:
 def main_metric(task: Task, metric: str | None) -> str:
     """The metric in which a run is reported: the one that was chosen, else the task's own."""
     return metric or MAIN_METRIC[task]
+
+
+def all_metrics(task: Task, classes: int, further: Sequence[str]) -> tuple[str, ...]:
+    """What is measured of the task whatever is asked for, and then what `further_metrics` are."""
+    kind = kind_of(task, classes)
+    return (*(metric.name for metric in METRICS.values() if kind in metric.always), *further)
 
 
 def further_metrics(

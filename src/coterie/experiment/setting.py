@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -124,11 +123,9 @@ def check_targets(config: Config, task: Task) -> None:
     """
     metric = main_metric(task, config.metric)
     kind = metric_of(metric)
-    lowest = -math.inf if kind.larger_is_better and not kind.is_share else 0.0
-    highest = 1.0 if kind.larger_is_better else math.inf
+    lowest, highest = kind.bounds
     if beyond := [target for target in config.targets if not lowest <= target <= highest]:
-        limits = "from 0 to 1" if kind.is_share else "of at most 1" if kind.larger_is_better else "of at least 0"
-        raise CoterieError(f"targets: {beyond[0]:g} cannot be reached in {metric}: give numbers {limits}.")
+        raise CoterieError(f"targets: {beyond[0]:g} cannot be reached in {metric}: give numbers {kind.limits}.")
 
 
 def check_model(model: ModelSpec, federation: Federation) -> None:
