@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 from cli_helpers import TINY, coterie, error_of, rows_of
 
 from coterie.experiment import guarding
+from coterie.experiment.plan import Job
+from coterie.experiment.session import Session
+from coterie.experiment.work import Closing
 
 GUARDED = TINY + "guard: {folds: 2}\n"
 KEY = ["seed", "client"]
@@ -96,6 +100,28 @@ def test_a_fold_that_a_kill_left_half_made_is_trained(run: Path, tmp_path: Path)
     result = coterie("resume", copy, "-q")
     assert result.exit_code == 0, result.output
     assert (copy / "guard.csv").read_text() == (run / "guard.csv").read_text()
+
+
+@pytest.mark.parametrize(("jobs", "code"), [(2, 143), (4, 143), (6, 0)])
+def test_a_stop_in_the_last_round_is_one_before_the_next_fold(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, code: int
+) -> None:
+    """Two jobs are the run, two more each fold; after the last one nothing is left to stop."""
+    over: list[Job] = []
+    usual = Session.finished
+
+    def finished(session: Session, job: Job, closing: Closing) -> None:
+        over.append(job)
+        if len(over) == jobs:
+            signal.raise_signal(signal.SIGTERM)
+        usual(session, job, closing)
+
+    monkeypatch.setattr(Session, "finished", finished)
+    assert coterie("run", written(tmp_path, GUARDED), "--output", tmp_path / "run", "-q").exit_code == code
+    monkeypatch.undo()
+    assert len(over) == jobs
+    assert coterie("resume", tmp_path / "run", "-q").exit_code == 0
+    assert (tmp_path / "run" / "guard.csv").read_text() == (run / "guard.csv").read_text()
 
 
 @pytest.mark.parametrize("file", ["losses/ditto/seed0.npz", "clients.parquet", "checkpoints/progress.json"])

@@ -68,6 +68,7 @@ class Experiment:
             self.config = self.config.model_copy(update={"save_losses": True})
         self.model = ModelSpec(config.model.name, config.model.options)
         self.given = None if federation is None else recognised(federation, config.federation)
+        self.stopped: int | None = None  # by which signal, where a stop was asked for in the last round
         self._federations: dict[int, tuple[Federation, Federation | None]] = {}
 
     def federation(self, seed: int) -> Federation:

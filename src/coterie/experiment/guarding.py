@@ -162,6 +162,11 @@ class Guard:
         self.systems = [system for system in experiment.plan.systems if system.guarded]
         self.settings = section(experiment.config)
 
+    @property
+    def trains(self) -> bool:
+        """Whether there are folds to train, so that there is time to stop."""
+        return bool(self.systems) and self.settings.folds > 0
+
     def run(self, history: History) -> list[str]:
         """Train the folds that are left, decide, and enter the guarded systems in ``history``; what was decided.
 
@@ -233,6 +238,8 @@ class Guard:
                 fold.run(output=path, console=self.console)
         except Interrupted as stop:
             raise Interrupted(self.directory.path, stop.number) from None
+        if fold.stopped is not None and index + 1 < self.settings.folds:  # it came in the fold's last round
+            raise Interrupted(self.directory.path, fold.stopped)
         return RunDirectory(path)
 
     def _check_recipe(self, record: Record, fold: Experiment) -> None:

@@ -87,7 +87,11 @@ class Session:
                 raise
         if any(job.key not in self.record.finished for job in plan):
             raise Interrupted(self.directory.path, self.stop.number or 0)
-        remarks = self.experiment.guard(self.directory, self.console).run(self.history)
+        self.experiment.stopped = self.stop.number
+        guard = self.experiment.guard(self.directory, self.console)
+        if self.stop.number is not None and guard.trains:
+            raise Interrupted(self.directory.path, self.stop.number)  # it came in the last round
+        remarks = guard.run(self.history)
         if remarks:
             self._write()
         task = self.experiment.federation(config.seeds[0]).task
