@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.contract import Algorithm, Server, Site
 from coterie.engines import Diverged, Participation, Simulation
+from coterie.errors import CoterieError
 from toys import (
     BATCHES,
     FULL_BATCH,
@@ -182,6 +183,33 @@ def test_when_every_client_fails_the_run_has_diverged(name: str) -> None:
     assert same(saved(sim)["bank"], before["bank"])
     assert same(saved(sim)["server"], before["server"])
     assert same(personal(sim), personal(sim))  # and models can still be read
+
+
+class Stopping(Algorithm):
+    """Cannot go on after its clients have trained in round 2."""
+
+    name = "stopping"
+
+    def round(self, server: Server, cohort: Tensor) -> None:
+        server.ask(self.local_update, cohort)
+        if server.round == 2:
+            raise CoterieError("the rate is too large")
+
+    def local_update(self, site: Site) -> dict[str, Any]:
+        site.theta, _ = site.fit(site.theta)
+        return {}
+
+
+@pytest.mark.parametrize("chunk", [2, 5])
+def test_of_a_round_that_ends_in_an_error_nothing_is_kept(chunk: int) -> None:
+    """Not even what clients have staged before: models that are reported then are those of the round before."""
+    sim = simulation(FEDERATION, Stopping(), chunk=chunk)
+    sim.advance()
+    before, kept = saved(sim), personal(sim)
+    with pytest.raises(CoterieError, match="too large"):
+        sim.advance()
+    assert torch.equal(personal(sim), kept)
+    assert same(saved(sim)["bank"], before["bank"])
 
 
 def test_absent_and_failing_together_are_a_divergence_too() -> None:

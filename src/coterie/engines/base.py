@@ -28,7 +28,7 @@ from coterie.engines.settings import Settings
 from coterie.engines.sites import Call, Reply, Sizes, device_of, initial_seed, stack_for
 from coterie.engines.snapshot import Snapshot
 from coterie.engines.undefined import Undefined, undefined
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, SitesLost
 from coterie.evaluation import BestRound, further_metrics, main_metric
 from coterie.federation.federation import Federation
 from coterie.models import Models, ModelSpec
@@ -250,9 +250,28 @@ class Engine(ABC):
         )  # fmt: skip
 
     def advance(self) -> RoundReport:
-        """One round, with an evaluation where one is due."""
+        """One round, with an evaluation where one is due; where it raises, no client keeps anything of it.
+
+        Raises
+        ------
+        Diverged
+            Every client failed.
+        SitesLost
+            Clients are gone, so that they cannot be told what to keep.
+        CoterieError
+            The method cannot work with its settings.
+        """
         if self.finished:
             raise RuntimeError(f"all {self.settings.rounds} rounds are done")
+        try:
+            return self._advance()
+        except SitesLost:
+            raise
+        except Exception:
+            self._commit(torch.zeros(self.K, dtype=torch.bool))
+            raise
+
+    def _advance(self) -> RoundReport:
         self.round += 1
         self._server.round = self.round
         self.ledger.begin_round()
@@ -323,7 +342,6 @@ class Engine(ABC):
     def _check_alive(self, cohort: Tensor) -> None:
         """Raise ``Diverged`` where failures, and not only absences, have left no client of the cohort."""
         if self._failures and bool(self._failed[cohort].all()):
-            self._commit(~self._failed)
             raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
 
     def _timed_evaluation(self) -> tuple[Evaluations, float]:

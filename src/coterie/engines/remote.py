@@ -228,7 +228,6 @@ class RemoteEngine(Engine):
         """Sites that are away, or silent, may come back; only models that fell apart at all of them end the run."""
         fell_apart = bool(self._failures) and all(failure.reason == NOT_FINITE for failure in self._failures)
         if fell_apart and bool(self._failed[cohort].all()) and not bool(self._away[cohort].any()):
-            self._commit(~self._failed)
             raise Diverged(f"every client failed: {self._failures[0]}; lower training.lr or the method's strength")
 
     # --- exchanges -----------------------------------------------------------------------------------------------
