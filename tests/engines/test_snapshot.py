@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +14,7 @@ import torch
 from coterie.contract import Predictor
 from coterie.engines import snapshot
 from coterie.engines.snapshot import Snapshot
+from coterie.errors import SitesLost
 from coterie.models import Models, Stack, build_model
 
 K = 4
@@ -49,6 +54,27 @@ def test_what_was_loaded_from_disk_stays_when_a_later_round_is_better(monkeypatc
     best.take(later)
     for name, tensor in loaded.models.tensors.items():
         assert torch.equal(tensor, first.tensors[name])
+
+
+def test_a_kill_leaves_nothing_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(snapshot, "IN_MEMORY", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    best = Snapshot(K)
+    best.take(iter(chunks(3, 0)[1]))
+    assert not list(tmp_path.iterdir())
+    assert best.load().models.lead == (K, 3)
+
+
+def test_a_full_disk_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*place: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshot, "IN_MEMORY", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(SitesLost, match=rf"reported models does not fit in {tmp_path} \(No space.*TMPDIR"):
+        Snapshot(K).take(iter(chunks(3, 0)[1]))
+    assert not list(tmp_path.iterdir())
 
 
 def test_chunks_of_mixtures_have_as_many_candidates() -> None:

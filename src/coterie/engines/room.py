@@ -21,6 +21,8 @@ from coterie.models import Models
 SHARE = 0.25
 """Of the machine's memory, for the clients' state of one run where no budget is given."""
 
+STATE = "clients' state beyond client_memory"
+
 
 class OnDisk:
     """Rows of models or of a tensor in files without a name, which vanish with the process, one for each tensor.
@@ -64,7 +66,7 @@ class OnDisk:
         found = {}
         for name, tensor in _tensors(self.like).items():
             shape = (len(rows), *tensor.shape[1:])
-            whole = _mapped(shape, tensor.dtype)
+            whole = mapped(shape, tensor.dtype)
             for first, place, count in _runs(rows):
                 _read(self._files[name], _bytes(whole[place : place + count]), first * _width(tensor))
             found[name] = whole
@@ -110,16 +112,26 @@ def memory() -> int:
         return 8 * 2**30
 
 
-def _mapped(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor of zeros in a temporary file without a name."""
+def mapped(shape: tuple[int, ...], dtype: torch.dtype, what: str = STATE) -> Tensor:
+    """A tensor of zeros in a temporary file without a name, which vanishes with the process.
+
+    Raises
+    ------
+    SitesLost
+        The disk has no room for ``what``.
+    """
     count = math.prod(shape)
     if count == 0:
         return torch.zeros(shape, dtype=dtype)
-    with _place_for_files(), tempfile.NamedTemporaryFile(prefix="coterie-state-") as file:
-        file.truncate(count * dtype.itemsize)
+    with _place_for_files(what), tempfile.NamedTemporaryFile(prefix="coterie-state-", delete=False) as file:
+        try:
+            file.truncate(count * dtype.itemsize)
+            rows = torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(shape)
+        finally:
+            os.unlink(file.name)  # before what may take long: a kill then leaves no file
         if hasattr(os, "posix_fallocate"):  # to write where the disk is full would end the process
             os.posix_fallocate(file.fileno(), 0, count * dtype.itemsize)
-        return torch.from_file(file.name, shared=True, size=count, dtype=dtype).view(shape)
+    return rows
 
 
 def _tensors(rows: Models | Tensor) -> dict[str, Tensor]:
@@ -161,7 +173,7 @@ def _write(file: IO[bytes], values: memoryview, offset: int) -> None:
 
 
 @contextmanager
-def _place_for_files() -> Iterator[None]:
+def _place_for_files(what: str = STATE) -> Iterator[None]:
     """What the system says of a full disk, or of too many files, as what can be done about it."""
     try:
         yield
@@ -170,6 +182,6 @@ def _place_for_files() -> Iterator[None]:
         few = error.errno in (errno.EMFILE, errno.ENFILE)
         remedy = "allow more open files (ulimit -n)" if few else "free space, or let TMPDIR name a larger disk"
         raise SitesLost(
-            f"clients' state beyond client_memory does not fit in {where} ({error.strerror}): {remedy}; coterie resume "
+            f"{what} does not fit in {where} ({error.strerror}): {remedy}; coterie resume "
             "then goes on from the last checkpoint"
         ) from error

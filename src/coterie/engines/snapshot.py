@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from coterie.contract import Predictor
+from coterie.engines.room import mapped
 from coterie.models import Models
 
 # larger snapshots go to disk: the report needs them once, and Theta itself needs the memory
@@ -23,12 +22,16 @@ class Snapshot:
 
     K: int
     predictor: Predictor | None = None
-    _folder: tempfile.TemporaryDirectory[str] | None = None
-    _files: dict[str, tuple[Path, torch.dtype, tuple[int, ...]]] = field(default_factory=dict)
 
     def take(self, chunks: Iterator[tuple[Sequence[int], Predictor]]) -> None:
-        """Replace the snapshot by the predictors of ``chunks``: client numbers and what they predict with."""
-        self.predictor, self._files = None, {}
+        """Replace the snapshot by the predictors of ``chunks``: client numbers and what they predict with.
+
+        Raises
+        ------
+        SitesLost
+            The disk has no room for it.
+        """
+        self.predictor = None  # whoever holds the last one keeps it
         row: Models | None = None  # the one row that all chunks so far predict with
         earlier: list[Sequence[int]] = []
         for clients, predictor in chunks:
@@ -50,54 +53,33 @@ class Snapshot:
         """The whole snapshot; rows on disk are mapped, not read."""
         if self.predictor is None:
             raise LookupError("no snapshot was taken yet")
-        if not self._files:
-            return self.predictor
-        tensors = {}
-        for name, (path, dtype, shape) in self._files.items():
-            flat = np.memmap(path, mode="c", dtype=np.uint8)
-            tensors[name] = torch.from_numpy(flat).view(dtype).view(shape)
-        models = Models(self.predictor.models.layout, tensors)
-        return Predictor(models, self.predictor.weights, self.predictor.combine)
-
-    def _size(self, predictor: Predictor) -> int:
-        tensors = predictor.models.tensors.values()
-        return sum(t[:1].numel() * t.element_size() for t in tensors) * self.K
+        return self.predictor
 
     def _room(self, predictor: Predictor) -> Predictor:
+        """Room for K rows such as those of ``predictor``."""
+        tensors = predictor.models.tensors
+        small = sum(tensor[:1].numel() * tensor.element_size() for tensor in tensors.values()) * self.K <= IN_MEMORY
+
+        def room(tensor: Tensor) -> Tensor:
+            shape = (self.K, *tensor.shape[1:])
+            if small:
+                return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+            return mapped(shape, tensor.dtype, "a copy of the reported models")
+
         weights = None
         if predictor.weights is not None:
             weights = torch.zeros(self.K, *predictor.weights.shape[1:], dtype=predictor.weights.dtype)
-        if self._size(predictor) <= IN_MEMORY:
-            empty = {
-                n: torch.empty(self.K, *t.shape[1:], dtype=t.dtype, device=t.device)
-                for n, t in predictor.models.tensors.items()
-            }
-            return Predictor(Models(predictor.models.layout, empty), weights, predictor.combine)
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="coterie-snapshot-")
-        for number, (name, tensor) in enumerate(predictor.models.tensors.items()):
-            path = Path(self._folder.name) / f"{number}.bin"
-            path.unlink(missing_ok=True)  # the last one may have been larger, and somebody may still read it
-            path.touch()
-            self._files[name] = (path, tensor.dtype, (self.K, *tensor.shape[1:]))
-        return Predictor(predictor.models[:1].clone(), weights, predictor.combine)
+        models = Models(predictor.models.layout, {name: room(tensor) for name, tensor in tensors.items()})
+        return Predictor(models, weights, predictor.combine)
 
     def _put(self, clients: Sequence[int], predictor: Predictor) -> None:
         assert self.predictor is not None
         if predictor.models.lead[1:] != self.predictor.models.lead[1:]:
             raise ValueError(f"predictors of {predictor.candidates} and {self.predictor.candidates} models")
-        rows = torch.as_tensor(clients)
+        rows, device = torch.as_tensor(clients), self.predictor.models.device
         if self.predictor.weights is not None and predictor.weights is not None:
             self.predictor.weights[rows] = predictor.weights.cpu()
-        if not self._files:
-            self.predictor.models[rows] = predictor.models
-            return
-        for name, tensor in predictor.models.tensors.items():
-            path = self._files[name][0]
-            raw = tensor.detach().cpu().contiguous().numpy()
-            with path.open("r+b") as file:  # chunks are runs of neighbouring clients
-                file.seek(int(clients[0]) * raw[0].nbytes)
-                raw.tofile(file)
+        self.predictor.models[rows] = predictor.models.to(device)
 
 
 def _address(models: Models) -> list[int]:
