@@ -17,6 +17,7 @@ import coterie
 from coterie.contract import make_algorithm
 from coterie.engines import Participation, checkpoint
 from coterie.engines import room as rooms
+from coterie.engines.bank import Column
 from coterie.engines.room import OnDisk, Room
 from coterie.errors import CoterieError, SitesLost
 from coterie.models import Layout, Models
@@ -88,6 +89,28 @@ def test_a_run_is_the_same(name: str, model: Any) -> None:
     assert any(isinstance(rows, OnDisk) for rows in stored)
     assert same(saved(sims[0]), saved(sims[1]))
     assert equal(sims[0].report_models(), sims[1].report_models())
+
+
+def test_the_budget_holds_where_all_clients_take_part() -> None:
+    """What was on disk stays there, and what fits into memory is counted once, however many rounds it is changed in."""
+    sims = [simulation(FEDERATION, "ditto", rounds=3, client_memory=memory) for memory in (None, 0.0, 1e-3)]
+    for sim in sims:
+        run(sim)
+    nowhere, there, here = ([c.rows for c in sim.bank.columns.values() if c.rows is not None] for sim in sims)
+    assert not any(isinstance(rows, OnDisk) for rows in [*nowhere, *here])
+    assert all(isinstance(rows, OnDisk) for rows in there)
+    size = sum(t.nbytes for rows in here if isinstance(rows, Models) for t in rows.tensors.values())
+    assert 0 < sims[2].bank.room.taken == size < 1e6
+    assert same(saved(sims[0]), saved(sims[1]))
+
+
+def test_rows_of_another_shape_take_the_place_of_the_former() -> None:
+    column = Column(2, room=Room(budget=100))
+    for width in (10, 20, 30, 5):  # 80 bytes, then more than there is room for, then less
+        column.replace(torch.full((2, width), float(width)))
+        assert isinstance(column.rows, OnDisk) == (width in (20, 30))
+        assert torch.equal(column.read(torch.tensor([1, 0])), torch.full((2, width), float(width)))
+        assert column.room.taken == (0 if width in (20, 30) else 8 * width)
 
 
 def test_a_run_resumes(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from coterie.engines import Diverged, RoundReport, Settings, SitesLost, checkpoi
 from coterie.engines import ray as ray_engine
 from coterie.engines.parcel import Parcel
 from coterie.engines.ray import RayEngine, Share
+from coterie.engines.room import SHARE, memory
 from coterie.engines.shares import divided, members, one_state, state_for
 from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
@@ -285,6 +286,13 @@ def test_a_client_alone_whose_state_is_the_initial_one_goes_on() -> None:
     again.load_state_dict(sim.state_dict())
     near(again.advance().ledger, sim.advance().ledger)
     near(again.report_models().flat(), sim.report_models().flat())
+
+
+@pytest.mark.parametrize(("given", "whole"), [(0.3, 300_000_000), (None, SHARE * memory())])
+def test_actors_divide_the_memory_for_the_clients_state(ray: FakeRay, given: float | None, whole: float) -> None:
+    shared(FEDERATION, "ditto", actors=3, client_memory=given)
+    budgets = [handle._actor.sites.bank.room.budget for handle in ray.started]
+    assert budgets == [pytest.approx(whole / 3, abs=1)] * 3
 
 
 # --- failures ----------------------------------------------------------------------------------------------------

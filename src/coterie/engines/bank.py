@@ -1,8 +1,8 @@
 """The clients' persistent state: one row per client and attribute, staged until a round has gone well.
 
 What a client changes in a round is kept apart and becomes its state when the client has answered every ask of the
-round; otherwise it is forgotten. Where all clients changed an attribute, committing costs nothing: the staged rows
-become the rows.
+round; otherwise it is forgotten. Where all clients changed an attribute that memory has room for, committing costs
+nothing: the staged rows become the rows.
 """
 
 from __future__ import annotations
@@ -70,10 +70,20 @@ class Column:
         if isinstance(values, Models) and values.common and self._is_default(values) and not self.own[clients].any():
             return
         if self.rows is None:
-            whole = len(clients) == self.K
-            self.rows = _storage(values, self.K) if whole else self.room.rows(values, self.K)
+            self.rows = self.room.rows(values, self.K)
         put(self.rows, clients, values)
         self.own[clients] = True
+
+    def replace(self, rows: Rows) -> None:
+        """Overwrite the rows of all clients by ``rows``, which are kept as they are where memory has room for them."""
+        if self.room.exchange(self.rows, rows):
+            self.rows = rows
+        else:
+            assert not isinstance(rows, list)
+            if not (isinstance(self.rows, OnDisk) and self.rows.fits(rows)):
+                self.rows = OnDisk(rows, self.K)
+            self.rows[:] = rows
+        self.own = torch.ones(self.K, dtype=torch.bool)
 
     def _is_default(self, values: Models) -> bool:
         """Whether a common row is the default; the first one ever becomes it."""
@@ -318,7 +328,7 @@ class SiteBank:
         good = stage.written & answered[stage.clients]
         identity = len(stage.clients) == self.K and bool((stage.clients == torch.arange(self.K)).all())
         if identity and bool(good.all()) and not (isinstance(stage.rows, Models) and stage.rows.common and self.K > 1):
-            column.rows, column.own = stage.rows, torch.ones(self.K, dtype=torch.bool)
+            column.replace(stage.rows)
             return
         slots = good.nonzero().flatten()
         if len(slots):

@@ -24,6 +24,7 @@ from torch import Tensor
 from coterie.contract import Algorithm, Predictor
 from coterie.engines.base import Engine, Evaluations
 from coterie.engines.parcel import Parcel
+from coterie.engines.room import SHARE, memory
 from coterie.engines.settings import Settings
 from coterie.engines.shares import called, common, divided, members, one_reply, one_state, payload_for, state_for
 from coterie.engines.sites import Call, Reply, Sites, device_of, stack_for
@@ -176,7 +177,8 @@ class RayEngine(Engine):
         _connect(self._ray, address, (actors or 0) * (settings.threads or 1))
         shares = divided(self.federation.train.n, self._room(settings, actors))
         try:
-            self._start(shares, model, replace(settings, executor=self.stack.executor))
+            budget = self._memory(settings) / len(shares)
+            self._start(shares, model, replace(settings, executor=self.stack.executor, client_memory=budget))
         except BaseException:
             self.close()
             raise
@@ -194,6 +196,12 @@ class RayEngine(Engine):
                 f"{settings.threads} threads each; lower ray.actors or threads, or add nodes."
             )
         return min(wanted or room, self.K)
+
+    def _memory(self, settings: Settings) -> float:
+        """GB for the state of all clients; a share of the cluster's memory where no budget is given."""
+        if settings.client_memory is not None:
+            return settings.client_memory
+        return SHARE * float(self._ray.cluster_resources().get("memory", memory())) / 1e9
 
     def _start(self, shares: Sequence[range], model: ModelSpec, settings: Settings) -> None:
         # a GPU that an actor is given is the only one it sees

@@ -61,6 +61,14 @@ class OnDisk:
             for first, place, count in _runs(index):
                 _write(self._files[name], _bytes(own[place : place + count]), first * _width(tensor))
 
+    def fits(self, values: Models | Tensor) -> bool:
+        """Whether rows such as those of ``values`` can be written here."""
+        mine, given = _tensors(self.like), _tensors(values)
+        kinds = [
+            {name: (tensor.shape[1:], tensor.dtype) for name, tensor in tensors.items()} for tensors in (mine, given)
+        ]
+        return kinds[0] == kinds[1]
+
     def gathered(self, rows: Tensor) -> Models | Tensor:
         """Rows ``(r,)`` in a file of their own that the system maps, so that they need not fit in memory at once."""
         found = {}
@@ -103,6 +111,14 @@ class Room:
         self.taken += size
         return empty_like(like, count)
 
+    def exchange(self, former: object, rows: Models | Tensor | Sequence[str]) -> bool:
+        """Give back what ``former`` rows have taken, if any; whether ``rows`` may stay in memory instead of them."""
+        self.taken -= _taken(former)
+        if self.taken + _taken(rows) > self.budget:
+            return False
+        self.taken += _taken(rows)
+        return True
+
 
 def memory() -> int:
     """Bytes of memory that this machine has; 8 GiB where it does not say."""
@@ -136,6 +152,11 @@ def mapped(shape: tuple[int, ...], dtype: torch.dtype, what: str = STATE) -> Ten
 
 def _tensors(rows: Models | Tensor) -> dict[str, Tensor]:
     return rows.tensors if isinstance(rows, Models) else {"": rows}
+
+
+def _taken(rows: object) -> int:
+    """Bytes of memory, as far as they are counted."""
+    return sum(len(rows) * _width(t) for t in _tensors(rows).values()) if isinstance(rows, Models | Tensor) else 0
 
 
 def _width(tensor: Tensor) -> int:
