@@ -9,12 +9,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+import yaml
 from cli_helpers import TINY, assert_same_run, coterie, error_of, rows_of
 from safetensors.torch import load_file
 
 import coterie as package
 from coterie.contract import Server
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
 from coterie.runs import NewcomersDirectory
 from coterie.runs.record import Key, Record
 
@@ -69,6 +71,18 @@ def test_the_summary_says_how_they_fare(run: Path) -> None:
     gain = 100 * (last["fedavg"]["value"] - last["local"]["value"])
     assert rows[1]["gain_mean"] == pytest.approx(gain.mean())
     assert rows[1]["ptr"] == pytest.approx((gain >= 0).mean())
+
+
+def test_where_only_the_actors_have_a_gpu_they_train_on_the_cpu(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    config = yaml.safe_load((copy / "config.yaml").read_text()) | {"engine": "ray", "device": "cuda"}
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.warns(CoterieWarning, match="train in this process, which has no cuda: they use the CPU"):
+        package.adapt(copy, output=tmp_path / "out")
+    assert newcomers_of(tmp_path / "out") == newcomers_of(run / "newcomers")
 
 
 def test_their_models_are_kept(run: Path) -> None:

@@ -21,9 +21,10 @@ from coterie.engines.parcel import Parcel
 from coterie.engines.ray import RayEngine, Share
 from coterie.engines.room import SHARE, memory
 from coterie.engines.shares import divided, members, one_state, state_for
+from coterie.engines.sites import stack_for
 from coterie.errors import CoterieError
 from coterie.federation.federation import Federation
-from coterie.models import Models, ModelSpec
+from coterie.models import Models, ModelSpec, Stack
 from toys import (
     BATCHES,
     BLIND,
@@ -293,6 +294,27 @@ def test_actors_divide_the_memory_for_the_clients_state(ray: FakeRay, given: flo
     shared(FEDERATION, "ditto", actors=3, client_memory=given)
     budgets = [handle._actor.sites.bank.room.budget for handle in ray.started]
     assert budgets == [pytest.approx(whole / 3, abs=1)] * 3
+
+
+@pytest.mark.parametrize("executor", ["auto", "fastest", "loop"])
+def test_the_executor_is_one_for_the_device_of_the_actors(
+    executor: Any, ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On pretended GPUs: where it is measured, the first actor does so for all."""
+    measured = iter(["vmap", "loop", "loop"])
+
+    def built(federation: Federation, model: ModelSpec, settings: Settings) -> Stack:
+        assert settings.device == "cuda"
+        found: Any = {"auto": "vmap", "fastest": next(measured, None)}.get(settings.executor, settings.executor)
+        return stack_for(federation, model, replace(settings, device="cpu", executor=found))
+
+    monkeypatch.setattr(ray_engine, "stack_for", built)
+    monkeypatch.setattr(ray_engine, "device_of", lambda settings: torch.device("cpu"))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 8.0})
+    engine = shared(FEDERATION, "fedavg", device="cuda", executor=executor)
+    expected = "loop" if executor == "loop" else "vmap"
+    assert engine.resolved["executor"] == expected
+    assert [handle._actor.sites.stack.executor for handle in ray.started] == [expected] * 3
 
 
 # --- failures ----------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class Share:
             federation.to(device_of(settings)), algorithm, stack, settings,
             numbers=torch.arange(clients.start, clients.stop), roster=roster,
         )  # fmt: skip
-        return {"chunk": self.sites.chunk, "device": str(stack.device)}
+        return {"executor": stack.executor, "chunk": self.sites.chunk, "device": str(stack.device)}
 
     def clear(self) -> None:
         """Forget the clients."""
@@ -170,15 +170,16 @@ class RayEngine(Engine):
         actors: int | None = None,
     ) -> None:
         settings = replace(settings, threads=settings.threads or 1)
-        super().__init__(federation, algorithm, model, replace(settings, device="cpu"))
+        mine = "auto" if settings.executor == "fastest" else settings.executor  # actors find out where they train
+        super().__init__(federation, algorithm, model, replace(settings, device="cpu", executor=mine))
         self._actors: list[_Actor] = []
-        self._device, self._kind = settings.device, ("", settings.threads, False)
+        self._kind = ("", settings.threads, False)
         self._ray = library()
         _connect(self._ray, address, (actors or 0) * (settings.threads or 1))
         shares = divided(self.federation.train.n, self._room(settings, actors))
         try:
             budget = self._memory(settings) / len(shares)
-            self._start(shares, model, replace(settings, executor=self.stack.executor, client_memory=budget))
+            self._start(shares, model, replace(settings, client_memory=budget))
         except BaseException:
             self.close()
             raise
@@ -212,10 +213,23 @@ class RayEngine(Engine):
         self._actors = [_Actor(clients, handle) for clients, handle in zip(shares, handles, strict=True)]
         for actor in self._actors:
             actor.handle.find_modules.remote([path or os.getcwd() for path in sys.path])
+        found: list[dict[str, Any]] = []
+        if settings.executor == "fastest":  # what the first one measures is for all
+            found = self._built(self._actors[:1], model, factory, settings)
+            settings = replace(settings, executor=found[0]["executor"])
+        if others := self._actors[len(found) :]:
+            found += self._built(others, model, factory, settings)
+        self._executor, self._device = found[0]["executor"], found[0]["device"]
+        self._chunk = max(how["chunk"] for how in found)
+
+    def _built(
+        self, actors: Sequence[_Actor], model: ModelSpec, factory: Callable[..., Any], settings: Settings
+    ) -> list[dict[str, Any]]:
+        """Let actors take their clients in; how each executes them."""
         alike = (self.algorithm, model, factory, settings, self.K)
         built = [
             actor.handle.build.remote(actor.clients, Parcel(members(self.federation, actor.clients)), *alike)
-            for actor in self._actors
+            for actor in actors
         ]
         ready, _ = self._ray.wait(built, num_returns=len(built), timeout=START_SECONDS)
         if len(ready) < len(built):
@@ -224,15 +238,13 @@ class RayEngine(Engine):
                 "may hold its CPUs; lower ray.actors, or wait for them."
             )
         try:
-            found = self._results(built)
+            return [found for _, found in self._each(actors, built)]
         except SitesLost as error:
             reason = str(error.__cause__).strip().splitlines()[-1].strip()
             raise CoterieError(
                 f"a Ray actor cannot be set up ({reason}): every node needs this Coterie, and the modules of the "
                 "method and the model."
             ) from error
-        self._chunk = max(how["chunk"] for how in found)
-        self._device = found[0]["device"]
 
     def _handles(self, count: int) -> list[Any]:
         """So many actors, spare ones first; others that are spare are ended, for they hold CPUs."""
@@ -251,7 +263,7 @@ class RayEngine(Engine):
         return {
             "engine": "ray",
             "actors": len(self._actors),
-            "executor": self.stack.executor,
+            "executor": self._executor,
             "chunk": self._chunk,
             "threads": self.settings.threads,
             "device": self._device,

@@ -23,6 +23,7 @@ from coterie.experiment.new_site import NewSite
 from coterie.experiment.newcomers import chosen, take_in
 from coterie.experiment.plan import REFERENCE, Job, Plan, System, shown
 from coterie.experiment.runner import stored_config
+from coterie.experiment.setting import device_here
 from coterie.federation import Federation, build_federation
 from coterie.federation.raw_table import is_table
 from coterie.federation.schema import Schema
@@ -107,7 +108,7 @@ def adapt(
     plan, arriving = experiment.plan, _Arriving(experiment, directory, newcomers is not None, site)
     wanted = [algorithms] if isinstance(algorithms, str) else algorithms
     jobs = [job for job in plan if job.system in _chosen(plan, wanted)]
-    servers, remarks = _servers(directory, jobs, experiment.config.device)
+    servers, remarks = _servers(directory, jobs, device_here(experiment.config))
     jobs = [job for job in jobs if job.key in servers]
     with busy(console, "Dividing the data"):
         check_fit(servers[jobs[0].key], arriving.of(jobs[0].seed))

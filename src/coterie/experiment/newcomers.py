@@ -16,7 +16,7 @@ from coterie.evaluation.tables import NEWCOMERS
 from coterie.experiment.guarding import guards
 from coterie.experiment.handover import handed_over
 from coterie.experiment.plan import Job, settings
-from coterie.experiment.setting import engine_settings
+from coterie.experiment.setting import newcomers_settings
 from coterie.federation import Federation
 from coterie.federation.build import HeldOut
 from coterie.runs import NewcomersDirectory, save_losses
@@ -107,7 +107,7 @@ def take_in(
         Data of another kind, or a file that cannot be written.
     """
     section = experiment.config.newcomers or NewcomersConfig()
-    plain = replace(engine_settings(experiment.config, job), training=training_of(experiment.config, job))
+    plain = replace(newcomers_settings(experiment.config, job), training=training_of(experiment.config, job))
     admission = Admission(trained, newcomers, job.system.method, experiment.model, plain)
     frames, remarks = [], list[str]()
     for labelled in section.ways:

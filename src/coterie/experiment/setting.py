@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +12,7 @@ import torch
 from coterie.config import Config
 from coterie.engines import Participation, Settings
 from coterie.engines.undefined import undefined
-from coterie.errors import CoterieError, describe
+from coterie.errors import CoterieError, CoterieWarning, describe
 from coterie.evaluation import further_metrics, main_metric, metric_of
 from coterie.federation import Federation
 from coterie.federation.federation import Task
@@ -30,13 +32,38 @@ def resolve_device(config: Config) -> str:
     CoterieError
         torch sees no such GPU.
     """
-    device = config.device
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device, count = config.device, _gpus()
     if device == "auto":
         return "cuda" if count else "cpu"
-    if device.startswith("cuda") and config.engine != "ray" and int(device.partition(":")[2] or 0) >= count:
+    if config.engine != "ray" and not _is_here(device):
         raise CoterieError(f"device: torch sees {count} GPUs, so there is no {device}: use --device cpu.")
     return device
+
+
+def device_here(config: Config) -> str:
+    """The device of what is done in this process and not at the actors of a cluster, who alone may have a GPU."""
+    return config.device if config.engine != "ray" or _is_here(config.device) else "cpu"
+
+
+def newcomers_settings(config: Config, job: Job) -> Settings:
+    """The engine's settings for the newcomers of one job, who train in this process; a warning where it has no GPU."""
+    settings, device = engine_settings(config, job), device_here(config)
+    if device == settings.device:
+        return settings
+    warnings.warn(
+        f"Newcomers train in this process, which has no {settings.device}: they use the CPU.",
+        CoterieWarning,
+        stacklevel=2,
+    )
+    return replace(settings, device=device, executor="auto")  # the one that was chosen suits a GPU
+
+
+def _gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _is_here(device: str) -> bool:
+    return not device.startswith("cuda") or int(device.partition(":")[2] or 0) < _gpus()
 
 
 def check_precision(config: Config) -> None:
