@@ -15,6 +15,7 @@ from cli_helpers import TINY, assert_same_run, coterie, error_of
 from rich.console import Console
 
 from coterie.config import Config, load_config
+from coterie.engines import sites
 from coterie.experiment import Experiment, processes, run
 
 MANY = (
@@ -152,6 +153,14 @@ def test_how_many_run_side_by_side(
     monkeypatch.setattr(os, "sysconf", lambda name: 1 << 22 if name == "SC_PHYS_PAGES" else 4096)  # 16 GiB
     built = experiment(tmp_path, *overrides)
     assert processes.how_many(built, len(built.plan)) == expected
+
+
+def test_the_executor_is_measured_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, in the process that was started: the others get what came out, which a measurement of theirs would not."""
+    monkeypatch.setattr(sites, "fastest", lambda stack_with, *_: stack_with("loop"))
+    few = ["rounds=2", "evaluate_every=2", "seeds=[0]", "algorithms=[local, fedavg]", "executor=fastest"]
+    experiment(tmp_path, *few, "processes=2").run(output=tmp_path / "out")
+    assert load_config(tmp_path / "out" / "config.yaml").executor == "loop"
 
 
 def test_memory_limits_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from coterie.experiment.plan import Job, System, shown
 from coterie.experiment.processes import Processes, how_many
 from coterie.experiment.result import Result
 from coterie.experiment.setting import slow_precision
-from coterie.experiment.sharing import carry_out_together, chosen_share, grouped, stack_of
+from coterie.experiment.sharing import carry_out_together, chosen_share, grouped, measured_executor, stack_of
 from coterie.experiment.tracked import subject, tracking
 from coterie.experiment.work import Closing, Opening
 from coterie.federation.portrait import portrait
@@ -78,6 +78,7 @@ class Session:
             self._name_the_undivided()
             if slow := slow_precision(config):
                 self.display.warn(slow)
+            self._choose_executor(left, threads)
             try:
                 self._carry_out(groups, count, threads)
                 self._write()
@@ -212,6 +213,13 @@ class Session:
         if left and self.experiment.settle({"share": chosen_share(self.experiment)}):
             self.experiment.write_config(self.directory)
         return grouped(self.experiment, left)
+
+    def _choose_executor(self, left: list[Job], threads: int) -> None:
+        """Measure once for all jobs: each by itself, in its process, might choose another one."""
+        config = self.experiment.config
+        if left and config.executor == "fastest" and config.engine == "simulation":  # actors measure for themselves
+            self.experiment.settle({"executor": measured_executor(self.experiment, left[0], threads)})
+            self.experiment.write_config(self.directory)
 
     def _carry_out(self, groups: list[list[Job]], count: int, threads: int) -> None:
         """The jobs, in this process or in several."""

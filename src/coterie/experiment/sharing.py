@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from coterie.engines import Member, Shared
+from coterie.engines.sites import device_of, stack_for
 from coterie.experiment.costs import step_operations
 from coterie.experiment.plan import Job
+from coterie.experiment.setting import engine_settings
 from coterie.experiment.work import Observer, carry_out
 from coterie.models import Stack, build_model
 from coterie.runs import RunDirectory
@@ -43,6 +45,17 @@ def chosen_share(experiment: Experiment) -> int:
 def executor_of(experiment: Experiment) -> str:
     """How the model is run, as far as that shows without measuring."""
     return stack_of(experiment).executor
+
+
+def measured_executor(experiment: Experiment, job: Job, threads: int) -> str:
+    """Which executor trains the first clients of ``job`` fastest on so many threads."""
+    settings, before = engine_settings(experiment.config, job), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        federation = experiment.federation(job.seed).to(device_of(settings))
+        return stack_for(federation, experiment.model, settings).executor
+    finally:
+        torch.set_num_threads(before)
 
 
 def stack_of(experiment: Experiment) -> Stack:
