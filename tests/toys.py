@@ -28,8 +28,8 @@ from coterie.testing.toys import (
 )
 
 __all__ = [
-    "BATCHES", "BLIND", "FULL_BATCH", "HALF", "KINDS", "LINEAR", "LOCATION", "MLP", "NORMED", "Blind", "Call", "Location",
-    "Recording", "alike", "classified", "everyone", "located", "models_like", "names_of", "personal", "plain",
+    "BATCHES", "BLIND", "FULL_BATCH", "HALF", "HALF_FROZEN", "KINDS", "LINEAR", "LOCATION", "MLP", "NORMED", "Blind", "Call",
+    "Location", "Recording", "alike", "classified", "everyone", "located", "models_like", "names_of", "personal", "plain",
     "reordered", "run", "same", "saved", "simulation", "state", "with_train_inputs",
 ]  # fmt: skip
 
@@ -42,7 +42,12 @@ def normed(feature_shape: Sequence[int], classes: int) -> nn.Module:
     )
 
 
+def half_frozen(feature_shape: Sequence[int], classes: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(feature_shape[0], 4).requires_grad_(False), nn.ReLU(), nn.Linear(4, classes))
+
+
 NORMED = ModelSpec("toys:normed")
+HALF_FROZEN = ModelSpec("toys:half_frozen")
 
 # --- federations -------------------------------------------------------------------------------------------------
 

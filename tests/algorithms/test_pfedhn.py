@@ -22,6 +22,7 @@ from toys import (
     BLIND,
     FULL_BATCH,
     HALF,
+    HALF_FROZEN,
     LOCATION,
     MLP,
     NORMED,
@@ -344,6 +345,11 @@ def test_newcomers_receive_the_hypernetwork_once() -> None:
 def test_without_labels_nothing_is_made() -> None:
     sim = played(federation=EVERYBODY.select([0, 1, 2, 3]))
     assert admission(sim).admit(labelled=False, epochs=3) is None
+
+
+def test_frozen_layers_are_refused() -> None:
+    with pytest.raises(CoterieError, match=r"pfedhn makes all weights.*so that 0\.bias of a frozen layer cannot stay"):
+        run(begun(model=HALF_FROZEN))
 
 
 # --- options -----------------------------------------------------------------------------------------------------

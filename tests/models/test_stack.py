@@ -392,6 +392,23 @@ def test_heads_that_are_none() -> None:
 
 
 @pytest.mark.parametrize("executor", ["auto", "vmap", "loop"])
+def test_frozen_parameters_are_named(executor: str) -> None:
+    """Those without ``requires_grad``; a model of nothing else cannot be trained, but what precedes a head may be."""
+
+    def half() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 6).requires_grad_(False), nn.Tanh(), nn.Linear(6, 3))
+
+    stack = stack_of(half, executor)
+    assert stack.layout.frozen == {"0.weight", "0.bias"}
+    assert stack.layout.trained() == stack.layout.trained("head") == ("2.weight", "2.bias")
+    assert stack.layout.trained("body") == ()
+    assert not module_of(stack, stack.initial(0), 0).get_parameter("0.weight").requires_grad
+    assert stack.features(stack.initial(0, 3).tensors, inputs_for(stack)).shape == (3, 5, 6)
+    with pytest.raises(CoterieError, match=r"all parameters of model Sequential are frozen.*leave requires_grad on"):
+        stack_of(lambda: half().requires_grad_(False), executor)
+
+
+@pytest.mark.parametrize("executor", ["auto", "vmap", "loop"])
 def test_features_are_what_enters_the_head(executor: str) -> None:
     stack = stack_of(sequence(nn.ReLU(), nn.Dropout(0.5)), executor)
     rows, inputs = stack.initial(0, 3, distinct=True), inputs_for(stack)

@@ -50,6 +50,12 @@ def normed_mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
+def frozen_mlp() -> nn.Module:
+    """A first layer as it was trained elsewhere, under two of one's own."""
+    first = nn.Linear(6, 5).requires_grad_(False)
+    return nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+
+
 SHAPES: dict[str, tuple[int, ...]] = {"cnn": (1, 8, 8), "normed-cnn": (1, 8, 8), "gru": (5, 2)}
 OPTIONS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": [7, 5]}, "cnn": {"channels": [3], "hidden": 6},
@@ -57,7 +63,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 OWN = {
     "scaled": Scaled, "normed-mlp": normed_mlp, "tied-sequence": tied_sequence,
-    "repeated-activation": repeated_activation,
+    "repeated-activation": repeated_activation, "frozen-mlp": frozen_mlp,
 }  # fmt: skip
 
 
@@ -137,7 +143,7 @@ def train_alone(
     prox_place: str,
 ) -> None:
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(name in names)
+        parameter.requires_grad_(parameter.requires_grad and name in names)
     pairs = [
         (p, torch.zeros_like(p) if anchor is None else anchor.get_parameter(name).detach())
         for name, p in module.named_parameters()

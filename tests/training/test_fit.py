@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coterie.errors import CoterieError
 from coterie.federation.data import ClientData
 from coterie.models import Models, Stack
-from coterie.training import Fitted, TrainingSettings, batch_gradient, cross_entropy, fit, squared_error
+from coterie.training import Fitted, TrainingSettings, batch_gradient, cross_entropy, fit, full_gradient, squared_error
 from coterie.training.keys import client_keys
 
 SGD = TrainingSettings(epochs=3, batch_size=B, lr=0.1)
@@ -32,7 +32,7 @@ ROWS = [
     ("mlp", "stacked"), ("mlp", "vmap"), ("mlp", "loop"),
     ("cnn", "vmap"), ("cnn", "loop"), ("normed-cnn", "vmap"), ("normed-cnn", "loop"), ("gru", "loop"),
     ("scaled", "vmap"), ("scaled", "loop"), ("tied-sequence", "auto"), ("repeated-activation", "stacked"),
-    ("repeated-activation", "vmap"),
+    ("repeated-activation", "vmap"), ("frozen-mlp", "stacked"), ("frozen-mlp", "vmap"), ("frozen-mlp", "loop"),
 ]  # fmt: skip
 
 
@@ -58,6 +58,23 @@ def test_equals_plain_torch(name: str, executor: str, settings: TrainingSettings
     # before batch normalisation a bias has gradient zero but for rounding, which Adam divides by its epsilon 1e-8
     noisy = name == "normed-cnn" and settings.optimizer == "adam" and not settings.weight_decay
     assert_rows(fitted, plain_fit(stack, models, data, plan, settings), rtol=0.0, atol=1e-8 if noisy else 1e-10)
+
+
+@pytest.mark.parametrize("place", ["gradient", "after_step"])
+@pytest.mark.parametrize("executor", ["stacked", "vmap", "loop"])
+def test_frozen_parameters_stay(executor: str, place: Any) -> None:
+    """Neither weight decay nor a pull moves them, whichever part is trained; their gradient is zero."""
+    stack, data = stack_of("frozen-mlp", executor), ragged()
+    models, anchor = stack.initial(1, data.k, distinct=True), stack.initial(50, data.k, distinct=True)
+    pull: dict[str, Any] = {"anchor": anchor, "strength": torch.full((data.k,), 0.5), "prox_place": place}
+    for only in ("all", "body", "head"):
+        fitted = trained(stack, models, data, SETTINGS["momentum"], only=only, **pull).models
+        for name in ("1.weight", "1.bias"):
+            assert torch.equal(fitted.tensors[name], models.tensors[name])
+        moved = stack.layout.trained(only)
+        assert all(not torch.equal(fitted.tensors[name], models.tensors[name]) for name in moved)
+    gradient = full_gradient(stack, models, data, cross_entropy)
+    assert [name for name, found in gradient.parameters() if not found.any()] == ["1.weight", "1.bias"]
 
 
 @pytest.mark.parametrize("settings", ["momentum", "adam"])

@@ -64,6 +64,8 @@ def site_of(stack: Stack, settings: TrainingSettings, counts: tuple[int, ...] = 
         ("mlp", "vmap", {"dropout": 0.3}),
         ("normed-cnn", "vmap", {}),
         ("normed-cnn", "loop", {}),
+        ("frozen-mlp", "stacked", {}),
+        ("frozen-mlp", "vmap", {}),
     ],
 )
 def test_the_loop_equals_fit(
@@ -131,6 +133,17 @@ def test_the_head_alone() -> None:
         theta = step.update(theta, site.gradient(theta, step)["head"])
     assert_same(theta, site.fit(start, only="head").models)
     assert_same(theta["body"], start["body"], rtol=0, atol=0)
+
+
+def test_frozen_parameters_stay_whatever_a_method_adds() -> None:
+    stack = stack_of("frozen-mlp")
+    site = site_of(stack, MOMENTUM)
+    start, drift = stack.initial(4, site.k, distinct=True), stack.initial(5, site.k, distinct=True)
+    theta = start.clone()
+    for step in site.steps():
+        theta = step.update(theta, site.gradient(theta, step) + drift[step.rows])
+    for name in ("1.weight", "1.bias"):
+        assert torch.equal(theta.tensors[name], start.tensors[name])
 
 
 def test_a_stack_that_a_state_owns_is_not_touched() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.contract import Algorithm, Claims, Predictor, Server, Site, broadcast, option, register
+from coterie.errors import CoterieError
 from coterie.models import Models
 from coterie.models.hypernetwork import EMBEDDINGS, generated, hypernetwork, pulled_back
 from coterie.relations import normalised
@@ -67,6 +68,11 @@ class PFedHN(Algorithm):
     def setup(self, server: Server) -> None:
         """phi and the embeddings v, ``(K, e)``, with their momenta; theta^0 lends its shapes and its buffers."""
         server.like = server.initial_model()
+        if frozen := sorted(server.like.layout.frozen):
+            raise CoterieError(
+                f"algorithm {self.name} makes all weights of a model anew, so that {frozen[0]} of a frozen layer "
+                "cannot stay as it is; choose another algorithm, or leave requires_grad on"
+            )
         size = 1 + server.K // 4 if self.embedding is None else self.embedding
         draws = [generator(server.seed, 0, f"embedding:{name}").standard_normal(size) for name in server.names]
         v = torch.stack([torch.from_numpy(draw) for draw in draws]).to(server.like.device, server.like.dtype)

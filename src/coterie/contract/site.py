@@ -258,10 +258,11 @@ class Site:
         where.buffers = {name: own.tensors[name].clone() for name in models.layout.buffers}
         share = where.weights if weights is None else where.weighed(weights)
         gradients = batch_gradient(
-            stack, {**own.tensors, **where.buffers}, models.layout.parameters, where.inputs, where.targets, share,
+            stack, {**own.tensors, **where.buffers}, models.layout.trained(), where.inputs, where.targets, share,
             objective, sizes=where.sizes, keys=where.keys,
         )  # fmt: skip
-        return Models(replace(models.layout, buffers=()), gradients)
+        full = {name: gradients.get(name, torch.zeros_like(tensor)) for name, tensor in own.parameters()}
+        return Models(replace(models.layout, buffers=()), full)
 
     # --- training ------------------------------------------------------------------------------------------------
     def fit(

@@ -26,7 +26,7 @@ class Layout:
 
     ``parameters`` and ``buffers`` are names in the module's own order, ``shapes`` their shapes in one model,
     ``head`` the names of the parameters of the head, and ``policy`` says what happens to floating-point
-    buffers.
+    buffers. ``frozen`` are the parameters without ``requires_grad``, which no training moves.
     """
 
     parameters: tuple[str, ...]
@@ -34,6 +34,7 @@ class Layout:
     shapes: Mapping[str, torch.Size]
     head: frozenset[str]
     policy: Buffers = "average"
+    frozen: frozenset[str] = frozenset()
 
     @property
     def d(self) -> int:
@@ -60,6 +61,10 @@ class Layout:
         count = len(self.layers)
         last = self.layers[max(0, count - int(number)) :]
         return tuple(n for n in self.parameters if (n.rpartition(".")[0] in last) == (part == f"last {number}"))
+
+    def trained(self, part: str = "all") -> tuple[str, ...]:
+        """Names of the parameters of a part that training moves: those that are not frozen."""
+        return tuple(name for name in self.part(part) if name not in self.frozen)
 
     def part_buffers(self, part: str) -> tuple[str, ...]:
         """Names of the buffers of a part: those of layers that are wholly in it; all others precede the head."""

@@ -61,7 +61,11 @@ class Stack:
         self.module = self._fresh(0).to(self.device)
         self._threads = threading.local()
         self._keys = replace_dropout(self.module)
-        self.head = head_name(self.module) if head is None else head
+        if head is None:
+            self.head = head_name(self.module)
+            _check_trainable(self.module)
+        else:  # a part of a model that was checked
+            self.head = head
         self.layout = _layout(self.module, self.head, self._keys, policy)
         self.mixes_examples = any(isinstance(m, _NORMS) for m in self.module.modules())
         self._layers: StackedLayers | None = None
@@ -342,6 +346,14 @@ def head_name(module: nn.Module) -> str:
     return owners[-1]
 
 
+def _check_trainable(module: nn.Module) -> None:
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise CoterieError(
+            f"all parameters of model {type(module).__name__} are frozen, so that nothing can be trained; leave "
+            "requires_grad on in some"
+        )
+
+
 def _layout(module: nn.Module, head: str, keys: list[str], policy: Buffers) -> Layout:
     saved = module.state_dict()
     parameters = tuple(name for name, _ in module.named_parameters())
@@ -353,6 +365,7 @@ def _layout(module: nn.Module, head: str, keys: list[str], policy: Buffers) -> L
         {name: saved[name].shape for name in (*parameters, *buffers)},
         frozenset(name for name in parameters if name.startswith(prefix)),
         policy,
+        frozenset(name for name, parameter in module.named_parameters() if not parameter.requires_grad),
     )
 
 

@@ -102,7 +102,7 @@ def fit(
     optimiser = Optimiser(settings, lr, pull)
     if memory is not None:
         optimiser.begin(memory, order)
-    names = models.layout.part(only)
+    names = models.layout.trained(only)
     row_keys = dropout_keys[order.to(dropout_keys.device)]
     if stack.executor == "loop":
         fit_in_turn(stack, working, data, plan, optimiser, names, objective, row_keys, example_weights)
@@ -179,9 +179,9 @@ class Step:
         """Apply the optimiser's step to the active rows of ``theta: (k,)`` and return the result.
 
         ``gradient: (a,)`` holds one row for each active client and is used up; where it has parameters of a part of
-        ``theta`` only, the others stay. Models that an earlier step of this loop returned are changed in place; any
-        others are left as they are, and a changed copy is returned. A method that trains two models in one loop gives
-        the second an ``optimiser`` of its own, by any name.
+        ``theta`` only, the others stay, and so do those that are frozen. Models that an earlier step of this loop
+        returned are changed in place; any others are left as they are, and a changed copy is returned. A method that
+        trains two models in one loop gives the second an ``optimiser`` of its own, by any name.
         """
         if not any(theta is known for known in self.trained) or theta.owned:
             theta = theta.clone()
@@ -190,7 +190,8 @@ class Step:
         own = theta[self.rows]
         for name in self.buffers.keys() & own.tensors.keys():
             own.tensors[name].copy_(self.buffers[name])
-        gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters()}
+        frozen = theta.layout.frozen
+        gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters() if name not in frozen}
         self.optimisers.of(optimiser, theta, gradient).update(own.tensors, gradients)
         if not isinstance(self.rows, slice):
             theta[self.rows] = own

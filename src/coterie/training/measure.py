@@ -151,9 +151,7 @@ def full_gradient(
         share = (batch.weights > 0).to(models.dtype)
         share = share / sizes[: batch.active, None].to(share) if weights is None else share * weights[batch.positions]
         share = data.weighed(batch.positions, share)
-        gradients = batch_gradient(
-            stack, rows, models.layout.parameters, inputs, targets, share, objective, train=False
-        )
+        gradients = batch_gradient(stack, rows, models.layout.trained(), inputs, targets, share, objective, train=False)
         for name, gradient in gradients.items():
             total[name][: batch.active] += gradient
     return Models(replace(models.layout, buffers=()), total)[order.argsort()]
