@@ -219,6 +219,26 @@ def test_inputs_that_do_not_fit_show_at_once() -> None:
         stack_of(sequence(nn.ReLU()), shape=(5,))
 
 
+class Growing(nn.Module):
+    """Remembers the examples of all its passes."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.register_buffer("seen", torch.zeros(1, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = torch.cat([self.seen, x.detach()])
+        return self.linear(x)
+
+
+def test_a_buffer_that_grows_is_refused() -> None:
+    with pytest.raises(CoterieError, match=r"replaces its buffer seen of shape \(1, 4\) by one of shape \(3, 4\)"):
+        stack_of(Growing)
+
+
 @pytest.mark.parametrize("executor", ["auto", "loop", "vmap"])
 @pytest.mark.parametrize("build", [Random, sequence(nn.AlphaDropout(0.5)), sequence(nn.RReLU())])
 def test_random_numbers_without_a_key_are_refused(build: Callable[[], nn.Module], executor: str) -> None:

@@ -50,6 +50,27 @@ def normed_mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
+class Centred(nn.Module):
+    """A running mean that a forward pass replaces by another tensor, read before and after, and a count of passes."""
+
+    mean: Tensor
+    passes: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("passes", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(x.flatten(1)))
+        centred = hidden * (1.0 - self.mean)
+        if self.training:
+            self.mean = 0.8 * self.mean + 0.2 * hidden.mean(0).detach()
+            self.passes = self.passes + 1
+        return self.last(centred * (1.0 + self.mean))
+
+
 def frozen_mlp() -> nn.Module:
     """A first layer as it was trained elsewhere, under two of one's own."""
     first = nn.Linear(6, 5).requires_grad_(False)
@@ -64,6 +85,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 OWN = {
     "scaled": Scaled, "normed-mlp": normed_mlp, "tied-sequence": tied_sequence,
     "repeated-activation": repeated_activation, "frozen-mlp": frozen_mlp,
+    "centred": Centred,
 }  # fmt: skip
 
 

@@ -89,6 +89,21 @@ def test_batch_normalisation_between_linear_layers(executor: str, settings: str)
     assert not torch.equal(fitted.tensors["2.running_mean"][0], models.tensors["2.running_mean"][0])
 
 
+@pytest.mark.parametrize("settings", ["momentum", "adam"])
+@pytest.mark.parametrize("executor", ["vmap", "loop"])
+def test_buffers_that_a_forward_pass_replaces(executor: str, settings: str) -> None:
+    """Each client goes on with its own, in training only."""
+    stack = stack_of("centred", executor)
+    data = ragged((B, 3 * B, 0, 2 * B))
+    models, plan = stack.initial(3, data.k, distinct=True), plan_of(data)
+    fitted = trained(stack, models, data, SETTINGS[settings], plan).models
+    assert_rows(fitted, plain_fit(stack, models, data, plan, SETTINGS[settings]))
+    assert fitted.tensors["passes"].tolist() == [3, 9, 0, 6]
+    before = fitted.clone()
+    full_gradient(stack, fitted, data, cross_entropy)
+    assert_same(fitted, before, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("executor", ["vmap", "loop"])
 def test_a_batch_of_one_without_statistics_is_explained(executor: str) -> None:
     stack, data = stack_of("normed-mlp", executor), ragged((B, B + 1))

@@ -17,11 +17,13 @@ class Replica:
     """A copy of ``module`` whose tensors are those of any row of Theta: what trains it, trains the row.
 
     Nothing is copied: the module's parameters and buffers *are* the row's, so that an optimiser's step in place
-    stays. Pictures are handed over with their channels last, which the convolutions of a CPU read faster.
+    stays. Pictures are handed over with their channels last, which the convolutions of a CPU read faster. The buffers
+    ``assigned`` are those that a forward pass replaces by other tensors: it works on a copy, and in training the row
+    takes the last.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = copy.deepcopy(module)
+    def __init__(self, module: nn.Module, assigned: Sequence[str] = ()) -> None:
+        self.module, self._assigned = copy.deepcopy(module), tuple(assigned)
         count_calls(self.module)
         self._parameters = dict(self.module.named_parameters())
         self._held = {**self._parameters, **dict(self.module.named_buffers())}
@@ -46,9 +48,18 @@ class Replica:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The outputs ``(B, ...)`` of ``inputs: (B, *features)``."""
+        for name in self._assigned:  # the way back may read what was here before
+            _put(self.module, name, self._held[name].clone())
         with explained():
             output: Tensor = self.module(channels_last(inputs))
+        for name in self._assigned if self.module.training else ():
+            self._held[name].copy_(self.module.get_buffer(name).detach())
         return output
+
+
+def _put(module: nn.Module, name: str, buffer: Tensor) -> None:
+    owner, _, leaf = name.rpartition(".")
+    setattr(module.get_submodule(owner), leaf, buffer)
 
 
 def set_mode(module: nn.Module, train: bool) -> None:

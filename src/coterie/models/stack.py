@@ -72,7 +72,7 @@ class Stack:
         self._featuriser: Stack | None = None
         self._building = threading.Lock()
         self._check_statistics()
-        self._probe()
+        self._assigned = self._probe()
         self.smallest_batch = self._smallest_batch()
         self.in_turn: str | None = None
         self.executor = self._choose(executor)
@@ -91,7 +91,7 @@ class Stack:
     def replica(self) -> Replica:
         """The thread's own module that holds one row after another."""
         if not hasattr(self._threads, "replica"):
-            self._threads.replica = Replica(self.module)
+            self._threads.replica = Replica(self.module, self._assigned)
         replica: Replica = self._threads.replica
         return replica
 
@@ -113,10 +113,11 @@ class Stack:
                     "or use torch.nn.GroupNorm"
                 )
 
-    def _probe(self) -> None:
-        """Try one small batch: inputs that do not fit and unkeyed random numbers show at once."""
+    def _probe(self) -> tuple[str, ...]:
+        """Try one small batch: what does not fit, unkeyed random numbers and buffers that are replaced show at once."""
         module = self._fresh(0).train()
         replace_dropout(module)
+        held = {name: module.get_buffer(name) for name in self.layout.buffers}
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             before = torch.get_rng_state()
             try:
@@ -132,6 +133,14 @@ class Stack:
                     f"{named(module, drew[0])}, so that runs could not be repeated; use torch.nn.Dropout modules for "
                     "its dropout, and dropout=0 in attention and recurrent layers"
                 )
+        assigned = tuple(name for name, buffer in held.items() if module.get_buffer(name) is not buffer)
+        for name in assigned:
+            if (shape := module.get_buffer(name).shape) != held[name].shape:
+                raise CoterieError(
+                    f"model {type(module).__name__} replaces its buffer {name} of shape {tuple(held[name].shape)} by one "
+                    f"of shape {tuple(shape)}, which a row of models cannot hold; let its shape stay"
+                )
+        return assigned
 
     def _smallest_batch(self) -> int:
         """Two examples where the model's layers cannot train on a single one (batch normalisation), else one."""
@@ -225,8 +234,11 @@ class Stack:
         return torch_vmap(self._call)(dict(tensors), inputs)
 
     def _call(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        lent = {**tensors, **{name: tensors[name].clone() for name in self._assigned}}  # the way back may read it
         with explained():
-            output: Tensor = functional_call(self._lent, tensors, (inputs,))
+            output: Tensor = functional_call(self._lent, lent, (inputs,))
+        for name in self._assigned if self._lent.training else ():  # here is what the module put in its place
+            tensors[name].copy_(lent[name].detach())
         return output
 
     def _loop(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor | None) -> Tensor:
