@@ -246,6 +246,41 @@ def test_random_numbers_without_a_key_are_refused(build: Callable[[], nn.Module]
         stack_of(build, executor)
 
 
+class Codes(nn.Module):
+    """Codes below four, with dropout behind their vectors."""
+
+    codes = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors, self.drop, self.linear = nn.Embedding(4, 3), nn.Dropout(0.1), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.drop(self.vectors(x.long())).flatten(1))
+
+
+class Centred(nn.Module):
+    """Codes whose vectors are centred over the batch, behind weights that are zero at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors, self.linear = nn.Embedding(2, 3), nn.Linear(12, 3)
+        nn.init.zeros_(self.linear.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        vectors = self.vectors(x.long())
+        return self.linear((vectors - vectors.mean(0)).flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("build", "sees"),
+    [(Branches, False), (Codes, False), (Centred, True), (sequence(nn.LayerNorm(6), nn.Dropout(0.01)), False)],
+)
+def test_models_that_would_see_padding_are_found(build: Callable[[], nn.Module], sees: bool) -> None:
+    """All others train ragged batches at once, which is faster."""
+    assert stack_of(build, "vmap").sees_padding == sees
+
+
 # --- dropout -----------------------------------------------------------------------------------------------------
 
 

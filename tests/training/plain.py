@@ -71,6 +71,29 @@ class Centred(nn.Module):
         return self.last(centred * (1.0 + self.mean))
 
 
+class Mixing(nn.Module):
+    """A layer of one's own that takes the mean of a batch from its examples, in training only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(x.flatten(1)))
+        return self.last(hidden - hidden.mean(0) if self.training else hidden)
+
+
+class StepsFirst(nn.Module):
+    """Three steps of two numbers, with dropout where the steps are the first axis and the examples the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(2, 5), nn.Dropout(0.3), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.drop(self.first(x.view(-1, 3, 2).transpose(0, 1))).tanh().mean(0))
+
+
 def frozen_mlp() -> nn.Module:
     """A first layer as it was trained elsewhere, under two of one's own."""
     first = nn.Linear(6, 5).requires_grad_(False)
@@ -86,6 +109,7 @@ OWN = {
     "scaled": Scaled, "normed-mlp": normed_mlp, "tied-sequence": tied_sequence,
     "repeated-activation": repeated_activation, "frozen-mlp": frozen_mlp,
     "centred": Centred,
+    "mixing": Mixing, "steps-first": StepsFirst,
 }  # fmt: skip
 
 

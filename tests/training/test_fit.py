@@ -94,14 +94,32 @@ def test_batch_normalisation_between_linear_layers(executor: str, settings: str)
 def test_buffers_that_a_forward_pass_replaces(executor: str, settings: str) -> None:
     """Each client goes on with its own, in training only."""
     stack = stack_of("centred", executor)
-    data = ragged((B, 3 * B, 0, 2 * B))
+    data = ragged()
     models, plan = stack.initial(3, data.k, distinct=True), plan_of(data)
     fitted = trained(stack, models, data, SETTINGS[settings], plan).models
     assert_rows(fitted, plain_fit(stack, models, data, plan, SETTINGS[settings]))
-    assert fitted.tensors["passes"].tolist() == [3, 9, 0, 6]
+    assert fitted.tensors["passes"].tolist() == [3, 12, 3, 0, 6, 3]
     before = fitted.clone()
     full_gradient(stack, fitted, data, cross_entropy)
     assert_same(fitted, before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("executor", ["vmap", "loop"])
+def test_padding_never_enters_layers_that_mix_examples(executor: str) -> None:
+    stack, data = stack_of("mixing", executor), ragged()
+    models, plan = stack.initial(3, data.k, distinct=True), plan_of(data)
+    fitted = trained(stack, models, data, MOMENTUM, plan).models
+    assert_rows(fitted, plain_fit(stack, models, data, plan, MOMENTUM))
+
+
+def test_dropout_along_another_axis_depends_on_nobody_else() -> None:
+    stack, loop, data = stack_of("steps-first"), stack_of("steps-first", "loop"), ragged()
+    assert stack.executor == "vmap"
+    models, plan = stack.initial(3, data.k, distinct=True), plan_of(data)
+    assert_same(
+        trained(stack, models, data, MOMENTUM, plan).models,
+        trained(loop, models, data, MOMENTUM, plan_of(data)).models,
+    )
 
 
 @pytest.mark.parametrize("executor", ["vmap", "loop"])

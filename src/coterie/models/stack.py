@@ -23,6 +23,7 @@ from coterie.errors import CoterieError, describe
 from coterie.models.culprit import at_work, drawing, first_of, named, not_stackable
 from coterie.models.dropout import count_calls, replace_dropout
 from coterie.models.layers import Sinks, StackedLayers, stacked_layers
+from coterie.models.padding import sees_padding
 from coterie.models.precision import Precision, autocast, forbid_short_products, lowered, products_in, raised
 from coterie.models.replica import Replica, channels_last, explained, set_mode
 from coterie.models.rows import Buffers, Layout, Models
@@ -76,6 +77,7 @@ class Stack:
         self.smallest_batch = self._smallest_batch()
         self.in_turn: str | None = None
         self.executor = self._choose(executor)
+        self.sees_padding = self.executor == "vmap" and self._sees_padding()
 
     @property
     def draws(self) -> bool:
@@ -137,8 +139,8 @@ class Stack:
         for name in assigned:
             if (shape := module.get_buffer(name).shape) != held[name].shape:
                 raise CoterieError(
-                    f"model {type(module).__name__} replaces its buffer {name} of shape {tuple(held[name].shape)} by one "
-                    f"of shape {tuple(shape)}, which a row of models cannot hold; let its shape stay"
+                    f"model {type(module).__name__} replaces its buffer {name} of shape {tuple(held[name].shape)} by "
+                    f"one of shape {tuple(shape)}, which a row of models cannot hold; let its shape stay"
                 )
         return assigned
 
@@ -152,6 +154,11 @@ class Stack:
         except ValueError:
             return 2
         return 1
+
+    def _sees_padding(self) -> bool:
+        module = self._fresh(0)
+        replace_dropout(module)
+        return self.mixes_examples or sees_padding(module, self.feature_shape, self.dtype)
 
     def _fresh(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -170,9 +177,9 @@ class Stack:
     ) -> Tensor:
         """Outputs ``(k, B, ...)`` of k rows on their own batches ``inputs: (k, B, *features)``.
 
-        ``sizes: (k,)`` says how many of the B examples are real where batches are padded; layers that mix
-        examples (batch normalisation) then see exactly these. In training, buffers in ``tensors`` are updated
-        in place and dropout draws from ``keys: (k,)`` int64.
+        ``sizes: (k,)`` says how many of the B examples are real where batches are padded; a model whose layers would
+        see the padding (batch normalisation, or dropout along another axis) then sees exactly these. In training,
+        buffers in ``tensors`` are updated in place and dropout draws from ``keys: (k,)`` int64.
         """
         inputs = inputs.to(self.dtype)
         tensors = self._with_keys(tensors, len(inputs), keys if train else None, train)
@@ -181,7 +188,7 @@ class Stack:
         set_mode(self._lent, train)
         if self.executor == "loop":
             return self._loop(tensors, inputs, sizes if train else None)
-        if train and self.mixes_examples and sizes is not None and bool((sizes < inputs.shape[1]).any()):
+        if train and sizes is not None and self.sees_padding and bool((sizes < inputs.shape[1]).any()):
             return self._by_size(tensors, inputs, sizes)
         return self._batched(tensors, inputs)
 
@@ -254,7 +261,7 @@ class Stack:
         return torch.stack(outputs)
 
     def _by_size(self, tensors: Mapping[str, Tensor], inputs: Tensor, sizes: Tensor) -> Tensor:
-        """Rows grouped by their exact batch size, for layers whose statistics padding would spoil."""
+        """Rows grouped by their exact batch size, for models that padding would change."""
         groups = [(size, (sizes == size).nonzero().flatten()) for size in set(sizes.tolist())]
         outputs, order = [], []
         for size, rows in groups:
