@@ -94,6 +94,28 @@ class StepsFirst(nn.Module):
         return self.last(self.drop(self.first(x.view(-1, 3, 2).transpose(0, 1))).tanh().mean(0))
 
 
+class Spare(nn.Module):
+    """A layer that no forward pass uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.spare, self.last = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x.flatten(1))))
+
+
+class Routed(nn.Module):
+    """One of two layers, by the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.last = nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.one(x) if float(x.sum()) > 0 else self.two(x)))
+
+
 def frozen_mlp() -> nn.Module:
     """A first layer as it was trained elsewhere, under two of one's own."""
     first = nn.Linear(6, 5).requires_grad_(False)
@@ -109,7 +131,7 @@ OWN = {
     "scaled": Scaled, "normed-mlp": normed_mlp, "tied-sequence": tied_sequence,
     "repeated-activation": repeated_activation, "frozen-mlp": frozen_mlp,
     "centred": Centred,
-    "mixing": Mixing, "steps-first": StepsFirst,
+    "spare": Spare, "routed": Routed, "mixing": Mixing, "steps-first": StepsFirst,
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ ROWS = [
     ("cnn", "vmap"), ("cnn", "loop"), ("normed-cnn", "vmap"), ("normed-cnn", "loop"), ("gru", "loop"),
     ("scaled", "vmap"), ("scaled", "loop"), ("tied-sequence", "auto"), ("repeated-activation", "stacked"),
     ("repeated-activation", "vmap"), ("frozen-mlp", "stacked"), ("frozen-mlp", "vmap"), ("frozen-mlp", "loop"),
+    ("spare", "vmap"), ("spare", "loop"),
 ]  # fmt: skip
 
 
@@ -120,6 +121,29 @@ def test_dropout_along_another_axis_depends_on_nobody_else() -> None:
         trained(stack, models, data, MOMENTUM, plan).models,
         trained(loop, models, data, MOMENTUM, plan_of(data)).models,
     )
+
+
+@pytest.mark.parametrize("executor", ["vmap", "loop"])
+def test_parameters_without_a_gradient_stay_unless_they_are_pulled(executor: str) -> None:
+    stack, data = stack_of("spare", executor), ragged()
+    models, anchor = stack.initial(1, data.k, distinct=True), stack.initial(50, data.k, distinct=True)
+    fitted = trained(stack, models, data, MOMENTUM).models
+    assert torch.equal(fitted.tensors["spare.weight"], models.tensors["spare.weight"])
+    pull: dict[str, Any] = {"anchor": anchor, "strength": torch.full((data.k,), 0.5)}
+    plan = plan_of(data)
+    pulled = trained(stack, models, data, MOMENTUM, plan, **pull).models
+    assert_rows(pulled, plain_fit(stack, models, data, plan, MOMENTUM, **pull))
+    gradient = full_gradient(stack, models, data, cross_entropy)
+    assert [name for name, found in gradient.parameters() if not found.any()] == ["spare.weight", "spare.bias"]
+
+
+@pytest.mark.parametrize("settings", ["decay", "momentum", "clip", "adam"])
+def test_a_layer_that_a_batch_leaves_out_stays(settings: str) -> None:
+    stack, data = stack_of("routed"), ragged()
+    assert stack.executor == "loop"
+    models, plan = stack.initial(1, data.k, distinct=True), plan_of(data)
+    fitted = trained(stack, models, data, SETTINGS[settings], plan).models
+    assert_rows(fitted, plain_fit(stack, models, data, plan, SETTINGS[settings]))
 
 
 @pytest.mark.parametrize("executor", ["vmap", "loop"])

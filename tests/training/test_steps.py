@@ -66,6 +66,8 @@ def site_of(stack: Stack, settings: TrainingSettings, counts: tuple[int, ...] = 
         ("normed-cnn", "loop", {}),
         ("frozen-mlp", "stacked", {}),
         ("frozen-mlp", "vmap", {}),
+        ("spare", "vmap", {}),
+        ("spare", "loop", {}),
     ],
 )
 def test_the_loop_equals_fit(

@@ -261,6 +261,7 @@ class Site:
             stack, {**own.tensors, **where.buffers}, models.layout.trained(), where.inputs, where.targets, share,
             objective, sizes=where.sizes, keys=where.keys,
         )  # fmt: skip
+        where.unused = frozenset(models.layout.parameters) - gradients.keys()
         full = {name: gradients.get(name, torch.zeros_like(tensor)) for name, tensor in own.parameters()}
         return Models(replace(models.layout, buffers=()), full)
 

@@ -43,7 +43,8 @@ def batch_gradient(
 ) -> dict[str, Tensor]:
     """Gradients of every row's own weighted loss, ``{name: (a, *shape)}``, by products in the stack's precision.
 
-    Rows are independent, so the gradient of the sum of the losses is the stack of the gradients.
+    Rows are independent, so the gradient of the sum of the losses is the stack of the gradients. Parameters that no
+    row's loss depends on are left out.
     """
     if stack.executor == "loop" and objective in OF_ANY_ROWS:
         return gradient_in_turn(
@@ -62,8 +63,7 @@ def batch_gradient(
     loss = (objective(outputs.to(stack.dtype), targets) * weights).sum()
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     return {
-        name: torch.zeros_like(leaves[name]) if gradient is None else gradient.contiguous()
-        for name, gradient in zip(names, gradients, strict=True)
+        name: gradient.contiguous() for name, gradient in zip(names, gradients, strict=True) if gradient is not None
     }
 
 
@@ -148,6 +148,8 @@ def _fit_together(
         gradients = batch_gradient(
             stack, tensors, names, inputs, targets, weights, objective, sizes=batch.sizes, keys=keys
         )
+        if optimiser.pull is not None:  # it is part of the loss, which then depends on all parameters
+            gradients = {n: gradients[n] if n in gradients else torch.zeros_like(tensors[n]) for n in names}
         optimiser.update(working.tensors, gradients)
 
 
@@ -170,6 +172,7 @@ class Step:
     own_weights: Tensor | None = None  # of the examples, (a, B); they are in ``weights`` already
     trained: list[Models] = field(default_factory=list)  # what the steps of this loop have returned so far
     buffers: dict[str, Tensor] = field(default_factory=dict)  # batch statistics after the last gradient
+    unused: frozenset[str] = frozenset()  # parameters that the last gradient's loss does not depend on
 
     def weighed(self, shares: Tensor) -> Tensor:
         """``shares: (a, B)`` times the weights of the examples themselves; unchanged where they have none."""
@@ -179,9 +182,9 @@ class Step:
         """Apply the optimiser's step to the active rows of ``theta: (k,)`` and return the result.
 
         ``gradient: (a,)`` holds one row for each active client and is used up; where it has parameters of a part of
-        ``theta`` only, the others stay, and so do those that are frozen. Models that an earlier step of this loop
-        returned are changed in place; any others are left as they are, and a changed copy is returned. A method that
-        trains two models in one loop gives the second an ``optimiser`` of its own, by any name.
+        ``theta`` only, the others stay, and so do those that are frozen or have no part in the loss. Models that an
+        earlier step of this loop returned are changed in place; any others are left as they are, and a changed copy is
+        returned. A method that trains two models in one loop gives the second an ``optimiser`` of its own, by any name.
         """
         if not any(theta is known for known in self.trained) or theta.owned:
             theta = theta.clone()
@@ -190,8 +193,11 @@ class Step:
         own = theta[self.rows]
         for name in self.buffers.keys() & own.tensors.keys():
             own.tensors[name].copy_(self.buffers[name])
-        frozen = theta.layout.frozen
-        gradients = {name: tensor.contiguous() for name, tensor in gradient.parameters() if name not in frozen}
+        gradients = {
+            name: tensor.contiguous()
+            for name, tensor in gradient.parameters()
+            if name not in theta.layout.frozen and (name not in self.unused or bool(tensor.any()))
+        }
         self.optimisers.of(optimiser, theta, gradient).update(own.tensors, gradients)
         if not isinstance(self.rows, slice):
             theta[self.rows] = own

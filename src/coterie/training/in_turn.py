@@ -46,7 +46,7 @@ def fit_in_turn(
                 continue
             loss = (objective(outputs.to(stack.dtype), targets) * weights).sum()
             gradients = torch.autograd.grad(loss, trained, allow_unused=True)
-            own.update(theta, _filled(theta, gradients))
+            own.update(theta, _found(theta, gradients, pulled=own.pull is not None))
 
 
 def gradient_in_turn(
@@ -67,7 +67,8 @@ def gradient_in_turn(
     trained = replica.prepare(train, names)
     rows, width = inputs.shape[:2]
     lengths = [width] * rows if sizes is None or not train else sizes.tolist()
-    gradients = {name: torch.empty_like(tensors[name]) for name in names}
+    gradients = {name: torch.zeros_like(tensors[name]) for name in names}
+    used: set[str] = set()
     for row, length in enumerate(lengths):
         replica.show(tensors, row)
         if keys is not None:
@@ -79,16 +80,16 @@ def gradient_in_turn(
         real = slice(row, row + 1), slice(0, length)
         loss = (objective(outputs.to(stack.dtype), targets[real]) * weights[real]).sum()
         for name, gradient in zip(names, torch.autograd.grad(loss, trained, allow_unused=True), strict=True):
-            if gradient is None:
-                gradients[name][row].zero_()
-            else:
+            if gradient is not None:
                 gradients[name][row].copy_(gradient)
-    return gradients
+                used.add(name)
+    return {name: gradient for name, gradient in gradients.items() if name in used}
 
 
-def _filled(theta: Mapping[str, Tensor], gradients: tuple[Tensor | None, ...]) -> dict[str, Tensor]:
-    """Gradients ``(1, *shape)`` by name, zero where a parameter was not used."""
+def _found(theta: Mapping[str, Tensor], gradients: tuple[Tensor | None, ...], *, pulled: bool) -> dict[str, Tensor]:
+    """Gradients ``(1, *shape)`` by name, without those of parameters that were not used, unless a pull uses all."""
     return {
         name: torch.zeros_like(own) if gradient is None else gradient.unsqueeze(0)
         for (name, own), gradient in zip(theta.items(), gradients, strict=True)
+        if pulled or gradient is not None
     }

@@ -36,13 +36,14 @@ class Pull:
 class Optimiser:
     """The state of one local training; rows ``0 .. a - 1`` are active in a step.
 
-    ``taken: (k,)`` counts the steps of each row where its state is that of earlier trainings too.
+    ``steps`` counts those of each parameter, for Adam. ``taken: (k,)`` counts the steps of each row where its state is
+    that of earlier trainings too.
     """
 
     settings: TrainingSettings
     lr: float
     pull: Pull | None = None
-    steps: int = 0
+    steps: dict[str, int] = field(default_factory=dict)
     state: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     taken: Tensor | None = None
 
@@ -92,7 +93,6 @@ class Optimiser:
             own.add_(direction, alpha=-self.lr)
 
     def _count(self, gradients: Tensors) -> None:
-        self.steps += 1
         if self.taken is not None and gradients:
             self.taken[: len(next(iter(gradients.values())))] += 1
 
@@ -130,7 +130,8 @@ class Optimiser:
         square = self.buffer("square", name, gradient)
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        steps = self.steps if self.taken is None else self.taken[: len(gradient)].double()
+        self.steps[name] = self.steps.get(name, 0) + 1
+        steps = self.steps[name] if self.taken is None else self.taken[: len(gradient)].double()
         denominator = (square.sqrt() / _factor((1 - second**steps) ** 0.5, square)).add_(1e-8)
         return torch.div(mean, denominator).mul_(_factor(1 / (1 - first**steps), mean))
 
