@@ -243,6 +243,17 @@ def test_a_noised_answer_is_the_clipped_one_and_noise() -> None:
     assert filter_answer(policy, {"w": w}, answer, initial=w)[1].std == 1.0
 
 
+@pytest.mark.parametrize("frozen", [frozenset({"bias"}), frozenset({"weight", "bias"})])
+def test_frozen_parameters_take_no_noise(frozen: frozenset[str]) -> None:
+    """They leave as the server knows them, also those that a method has moved; without noise all are clipped."""
+    w = models(3, layout=replace(PLAIN, frozen=frozen))
+    answer = moved(w, 0.3)
+    noisy = filtered(Policy(clip=0.5, noise=0.1), {"w": w}, {"w": answer})["w"]
+    for name, tensor in noisy.parameters():
+        assert torch.equal(tensor, w.tensors[name]) == (name in frozen)
+    assert torch.allclose(filtered(CLIP, {"w": w}, {"w": answer})["w"].flat(), answer.flat(), atol=1e-6)
+
+
 def test_a_row_that_is_not_finite_becomes_noise_around_what_the_server_knows() -> None:
     w = models(2, scale=5.0)
     broken = w.clone()

@@ -103,7 +103,8 @@ def filter_answer(
 
     Floating-point buffers that are averaged are clipped and noised with the models; a variance that the noise has made
     negative becomes 0. Whole-numbered buffers leave as they came where there is noise. Buffers that stay at the sites
-    or the server leave as the initial ones.
+    or the server leave as the initial ones. Frozen parameters, which no training moves, take no noise: they leave as
+    the server knows them.
 
     Parameters
     ----------
@@ -142,16 +143,18 @@ def filter_answer(
         for name, value in answer.items()
         if isinstance(value, Models)
     }
-    changes = {name: _change(value, bases.get(name)) for name, value in answer.items()}
-    shares = shares_within(changes, policy.clip)
+    changes = {name: _change(value, bases.get(name), policy.noise is not None) for name, value in answer.items()}
+    changes = {name: change for name, change in changes.items() if not isinstance(change, Models) or change.tensors}
+    shares = shares_within(changes, policy.clip) if changes else torch.ones(rows, dtype=torch.float64)
     changes = _scaled(changes, shares)
     if policy.noise is not None:
         changes = noised(changes, policy.std, generator)
     filtered: dict[str, Value] = {}
     for name, value in answer.items():
-        change = changes[name]
-        if isinstance(value, Models) and isinstance(change, Models):
-            filtered[name] = _changed(value, change, bases[name], policy.noise is not None)
+        change = changes.get(name)
+        if isinstance(value, Models):
+            moved = change.tensors if isinstance(change, Models) else {}
+            filtered[name] = _changed(value, moved, bases[name], policy.noise is not None)
         elif isinstance(value, Tensor) and isinstance(change, Tensor):
             filtered[name] = change.to(value.dtype)
     return filtered, Done(shares, policy.std)
@@ -188,26 +191,28 @@ def _aligned(tensor: Tensor, axes: int, lead: torch.Size) -> Tensor:
     return tensor if len(lead) == 1 else tensor.unsqueeze(1)
 
 
-def _travels(models: Models, name: str) -> bool:
+def _travels(models: Models, name: str, noise: bool) -> bool:
     """Whether a tensor of a model says something about the client that sends it, in numbers that can be noised."""
     averaged = models.layout.policy == "average" and models.tensors[name].is_floating_point()
-    return name in models.layout.parameters or averaged
+    return averaged if name in models.layout.buffers else not (noise and name in models.layout.frozen)
 
 
-def _change(value: Value, base: Mapping[str, Tensor] | None) -> Value:
+def _change(value: Value, base: Mapping[str, Tensor] | None, noise: bool) -> Value:
     if isinstance(value, Tensor):
         return value.double() if value.is_floating_point() else value
     assert base is not None
-    tensors = {n: t.double() - base[n].double() for n, t in value.tensors.items() if _travels(value, n)}
-    layout = replace(value.layout, buffers=tuple(n for n in value.layout.buffers if n in tensors))
-    return Models(layout, tensors)
+    tensors = {n: t.double() - base[n].double() for n, t in value.tensors.items() if _travels(value, n, noise)}
+    parameters, buffers = (
+        tuple(n for n in ns if n in tensors) for ns in (value.layout.parameters, value.layout.buffers)
+    )
+    return Models(replace(value.layout, parameters=parameters, buffers=buffers), tensors)
 
 
-def _changed(value: Models, change: Models, base: Mapping[str, Tensor], noise: bool) -> Models:
+def _changed(value: Models, change: Mapping[str, Tensor], base: Mapping[str, Tensor], noise: bool) -> Models:
     tensors = {}
     for name, own in value.tensors.items():
-        if name in change.tensors:
-            tensor = base[name].double() + change.tensors[name]
+        if name in change:
+            tensor = base[name].double() + change[name]
             tensors[name] = (tensor.clamp(min=0.0) if noise and name.endswith("running_var") else tensor).to(own.dtype)
         elif noise or value.layout.policy != "average":
             tensors[name] = base[name].expand(own.shape).to(own.dtype)
