@@ -358,7 +358,6 @@ def test_datasets() -> None:
         ([(torch.ones(2), 0, 7)], r"example 0 has 3 parts: it must be a pair, its input and its target"),
         ([{"x": torch.ones(2), "y": 0}], r"example 0 is of the type dict: it must be a pair"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_wrong_datasets(examples: list[Any], message: str) -> None:
     class Own(torch.utils.data.Dataset[Any]):
