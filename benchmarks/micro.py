@@ -63,6 +63,19 @@ def loop(network: str, examples: int, batch: int) -> Run:
     return run
 
 
+def evaluation(network: str, examples: int, batch: int) -> Run:
+    """A module in evaluation mode over slices of a tensor."""
+    one = Training(network, 1, examples, batch)
+    module = one.stack.build().eval()
+
+    @torch.no_grad()
+    def run() -> None:
+        for x in one.data.inputs.split(batch):
+            module(x)
+
+    return run
+
+
 def kernels(tiny: bool) -> tuple[dict[str, Run], list[Kernel]]:
     """References by name, and kernels; ``tiny`` ones only show that all of it runs."""
 
@@ -75,6 +88,7 @@ def kernels(tiny: bool) -> tuple[dict[str, Run], list[Kernel]]:
     seen = Training("mlp", K, size(100, 4), 64)
     planned = Training("mlp", size(1000, 5), 40, 10)
     convolutional = Training("pgfed-cnn", 1, size(60, 10), 10)
+    pictures = Training("pgfed-cnn", 1, size(1024, 10), 10)
     mixing = torch.rand(K, K, dtype=torch.float64)
     mixing /= mixing.sum(1, keepdim=True)
     theta, blocks = seen.theta, list(seen.theta.tensors.values())
@@ -82,12 +96,18 @@ def kernels(tiny: bool) -> tuple[dict[str, Run], list[Kernel]]:
         "product": product(size(768, 32)),
         "mlp loop": loop("mlp", size(600, 20), 10),
         "cnn loop": loop("pgfed-cnn", size(60, 10), 10),
+        "cnn evaluation": evaluation("pgfed-cnn", size(1024, 10), 64),
     }
+
+    def evaluated(one: Training) -> Run:
+        return lambda: means(one.stack, one.theta, one.data, {"hits": hits})
+
     return references, [
         Kernel("stacked training, batch 10", ten.run, "mlp loop"),
         Kernel("stacked training, batch 64", many.run, "mlp loop"),
         Kernel("convolutional training of one client", convolutional.run, "cnn loop"),
-        Kernel(f"evaluation of {K} clients", lambda: means(seen.stack, theta, seen.data, {"hits": hits}), "product"),
+        Kernel(f"evaluation of {K} clients", evaluated(seen), "product"),
+        Kernel("convolutional evaluation of one client", evaluated(pictures), "cnn evaluation"),
         Kernel(f"models of {K} clients mixed", lambda: theta.mixed(mixing), "product"),
         Kernel(f"distances of {K} models", lambda: squared_distances(blocks), "product"),
         Kernel(f"batches of {planned.clients} clients", lambda: list(planned.plan()), "product"),

@@ -12,11 +12,12 @@ from coterie import Federation
 KEYS: dict[str, Any] = {"algorithms": ["local"], "rounds": 1, "seeds": [0], "report": "last", "page": False}
 
 
-def shown(output: Path, **keys: Any) -> str:
+def shown(output: Path, federation: Federation | None = None, **keys: Any) -> str:
     """What is printed."""
     console = Console(file=io.StringIO(), width=200)
     rows = [[float(i), 1.0, 0.0] for i in range(10)]
-    coterie.run(Federation.from_arrays({"a": (rows, [0, 1] * 5)}), output=output, console=console, **(KEYS | keys))
+    federation = federation or Federation.from_arrays({"a": (rows, [0, 1] * 5)})
+    coterie.run(federation, output=output, console=console, **(KEYS | keys))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -32,3 +33,19 @@ def test_methods_without_a_body_to_share_are_named(tmp_path: Path) -> None:
     said = shown(tmp_path / "linear", model="linear", algorithms=methods)
     assert "fedper, fedbabu, lg-fedavg: all layers of the model are its head" in said
     assert "are its head" not in shown(tmp_path / "mlp", model="mlp", algorithms=methods)
+
+
+def test_methods_that_compare_on_validation_examples_are_named_where_there_are_none(tmp_path: Path) -> None:
+    """FedFomo without them nearly is LOCAL."""
+    methods = ["local", "fedavg", "fedfomo", {"name": "fedora", "variant": "paper"}]
+    arrays = [[float(i), 1.0, 0.0] for i in range(10)], [0, 1] * 5
+    with_some, none = {"train": arrays, "validation": arrays, "test": arrays}, {"train": arrays, "test": arrays}
+
+    def said(name: str, *clients: Any, algorithms: Any = methods) -> str:
+        drawn = {} if with_some in clients else {"validation": 0}
+        return shown(tmp_path / name, Federation.from_arrays(clients, **drawn), algorithms=algorithms)
+
+    assert "fedfomo, fedora (paper): models are compared on validation examples, of which no client" in said("no", none)
+    assert "of which 1 of 2 clients do not have any" in said("one", with_some, none)
+    assert "are compared on" not in said("all", with_some, with_some)
+    assert "are compared on" not in said("others", none, algorithms=["fedavg"])

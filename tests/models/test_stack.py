@@ -548,6 +548,19 @@ def test_layout() -> None:
     assert isinstance(stack.initial(0), Models)
 
 
+@pytest.mark.parametrize(
+    ("build", "shape", "widest"),
+    [
+        (lambda: nn.Sequential(nn.Linear(6, 3)), (6,), 6),
+        (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 3)), (3, 6, 6), 128),
+        (lambda: nn.Sequential(nn.Linear(6, 50), nn.BatchNorm1d(50), nn.Linear(50, 3)), (6,), 50),
+        (lambda: build_model("gru", (4, 2), 3, hidden=5), (4, 2), 20),
+    ],
+)
+def test_the_widest_layer(build: Callable[[], nn.Module], shape: tuple[int, ...], widest: int) -> None:
+    assert Stack(build, shape).widest == widest
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", BUILDS)

@@ -40,6 +40,29 @@ def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(measure, "BATCH_BUDGET", request.param)
 
 
+@pytest.mark.parametrize(("executor", "rows"), [("loop", 1), ("vmap", 3)])
+@pytest.mark.parametrize("common", [False, True])
+def test_no_layer_is_wider_than_the_budget(
+    executor: str, rows: int, common: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    class Wide(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            outputs = inputs.flatten(1).repeat(1, 10)
+            made.append(outputs.shape[0] * outputs.shape[1])
+            return outputs
+
+    stack = Stack(lambda: nn.Sequential(Wide(), nn.Linear(60, 3)), (6,), executor=executor)
+    assert stack.widest == 60
+    data = ragged(counts=(40, 40, 40))
+    models = stack.initial(0, 3, distinct=not common)
+    monkeypatch.setattr(measure, "BATCH_BUDGET", 720)
+    made.clear()
+    means(stack, models, data, STATISTICS)
+    assert max(made) == 720 // (1 if common else rows)
+
+
 @pytest.mark.usefixtures("budget")
 @pytest.mark.parametrize(("name", "executor"), ROWS)
 def test_means_of_every_client(name: str, executor: str) -> None:

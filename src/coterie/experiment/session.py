@@ -76,6 +76,7 @@ class Session:
             self._name_newcomers()
             self._name_the_slow_layer()
             self._name_the_undivided()
+            self._name_who_judges_without_validation()
             if slow := slow_precision(config):
                 self.display.warn(slow)
             self._choose_executor(left, threads)
@@ -206,6 +207,19 @@ class Session:
             self.display.warn(
                 f"{', '.join(labels)}: all layers of the model are its head, so that it has no body to share or to "
                 "keep; choose a model with more layers"
+            )
+
+    def _name_who_judges_without_validation(self) -> None:
+        """Methods that compare models on validation examples, where clients have none."""
+        methods = ((system.label, system.method) for system in self.experiment.plan.systems)
+        labels = [name for name, m in methods if m.claims_of(getattr(m, "variant", None)).validation]
+        n = self.experiment.federation(self.experiment.config.seeds[0]).validation.n
+        if labels and (without := int((n == 0).sum())):
+            whose = "no client has" if without == len(n) else f"{without} of {len(n)} clients do not have"
+            self.display.warn(
+                f"{', '.join(labels)}: models are compared on validation examples, of which {whose} any; there it is "
+                "training examples, on which a client's own model is nearly always best. Hold some out by "
+                "federation.validation, such as 0.2"
             )
 
     def _groups(self, left: list[Job]) -> list[list[Job]]:

@@ -27,6 +27,7 @@ from coterie.models.padding import sees_padding
 from coterie.models.precision import Precision, autocast, forbid_short_products, lowered, products_in, raised
 from coterie.models.replica import Replica, channels_last, explained, set_mode
 from coterie.models.rows import Buffers, Layout, Models
+from coterie.models.width import widths
 
 Executor = Literal["auto", "stacked", "vmap", "loop"]
 logger = logging.getLogger("coterie.models")
@@ -39,6 +40,7 @@ class Stack:
 
     ``in_turn`` says which layer is the reason, where copies are run one after the other because they cannot be batched.
     ``low`` is what the products of matrices behind a gradient are computed in, None where that is ``dtype``.
+    ``widest`` counts the numbers that the widest layer takes or makes of one example.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Stack:
         self._featuriser: Stack | None = None
         self._building = threading.Lock()
         self._check_statistics()
-        self._assigned = self._probe()
+        self._assigned, self.widest = self._probe()
         self.smallest_batch = self._smallest_batch()
         self.in_turn: str | None = None
         self.executor = self._choose(executor)
@@ -115,16 +117,20 @@ class Stack:
                     "or use torch.nn.GroupNorm"
                 )
 
-    def _probe(self) -> tuple[str, ...]:
-        """Try one small batch: what does not fit, unkeyed random numbers and buffers that are replaced show at once."""
+    def _probe(self) -> tuple[tuple[str, ...], int]:
+        """Try one small batch: what does not fit, and unkeyed random numbers, show at once.
+
+        Returns the buffers that are replaced, and the numbers that the widest layer takes or makes of an example.
+        """
         module = self._fresh(0).train()
         replace_dropout(module)
         held = {name: module.get_buffer(name) for name in self.layout.buffers}
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             before = torch.get_rng_state()
             try:
-                with drawing(module) as drew:
-                    module(torch.zeros(2, *self.feature_shape, dtype=self.dtype))
+                examples = torch.zeros(2, *self.feature_shape, dtype=self.dtype)
+                with drawing(module) as drew, widths(module) as made:
+                    module(examples)
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
                 raise CoterieError(
                     f"model {type(module).__name__} cannot take inputs of shape {self.feature_shape}: {error}"
@@ -142,7 +148,7 @@ class Stack:
                     f"model {type(module).__name__} replaces its buffer {name} of shape {tuple(held[name].shape)} by "
                     f"one of shape {tuple(shape)}, which a row of models cannot hold; let its shape stay"
                 )
-        return assigned
+        return assigned, max(examples.numel(), *made) // len(examples)
 
     def _smallest_batch(self) -> int:
         """Two examples where the model's layers cannot train on a single one (batch normalisation), else one."""

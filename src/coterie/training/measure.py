@@ -17,7 +17,8 @@ from coterie.training.batches import SequentialPlan
 from coterie.training.fit import batch_gradient
 from coterie.training.losses import Objective
 
-# float entries of one batch of inputs: large enough for matrix products, small enough for the caches
+# float entries of one batch, of inputs and, on a CPU, of the widest layer's outputs: large enough for matrix products,
+# small enough for the caches, and to stay below the size from which an allocator asks the system for fresh pages
 BATCH_BUDGET = 4_000_000
 # examples of one batch of a common model: layers may make far more numbers of an example than it has itself
 LONGEST = 4096
@@ -66,7 +67,8 @@ def means(
     if models.common:
         return _means_of_common(stack, models, data, statistics, observe)
     counts, starts = _counts(data)
-    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device)
+    size = _batch_size(stack, data, len(models))
+    plan = SequentialPlan(counts, starts, size, dtype=torch.float64, device=models.device)
     order = torch.from_numpy(plan.order).to(models.device)
     identity = bool((order == torch.arange(len(order), device=order.device)).all())
     ordered = models if identity else models[order]
@@ -90,7 +92,8 @@ def means(
 def per_example(stack: Stack, models: Models, data: ClientData, statistic: Statistic) -> Tensor:
     """A statistic of every example in evaluation mode, ``(n,)`` float64, flat over the clients of ``data``."""
     counts, starts = _counts(data)
-    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=torch.float64, device=models.device)
+    size = _batch_size(stack, data, len(models))
+    plan = SequentialPlan(counts, starts, size, dtype=torch.float64, device=models.device)
     ordered = models[torch.from_numpy(plan.order).to(models.device)]
     values = torch.zeros(data.total, dtype=torch.float64, device=models.device)
     for batch in plan:
@@ -106,7 +109,7 @@ def _means_of_common(
 ) -> dict[str, Tensor]:
     one = {name: tensor[:1] for name, tensor in models.tensors.items()}
     first, total = int(data.offsets[0]), data.total
-    width = min(LONGEST, max(1, BATCH_BUDGET // max(1, prod(data.feature_shape)))) if total else 1
+    width = _batch_size(stack, data, 1, most=LONGEST)
     collected: dict[str, list[Tensor]] = {name: [] for name in statistics}
     for begin in range(0, total, width):
         positions = torch.arange(begin, min(begin + width, total), device=data.offsets.device) + first
@@ -135,7 +138,8 @@ def full_gradient(
     multiply the loss of each; a mean is divided by their sum.
     """
     counts, starts = _counts(data)
-    plan = SequentialPlan(counts, starts, _batch_size(data, len(models)), dtype=models.dtype, device=models.device)
+    size = _batch_size(stack, data, len(models))
+    plan = SequentialPlan(counts, starts, size, dtype=models.dtype, device=models.device)
     order = torch.from_numpy(plan.order).to(models.device)
     ordered = models[order]
     total = {
@@ -161,5 +165,8 @@ def _counts(data: ClientData) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return data.n.cpu().numpy(), data.offsets[:-1].cpu().numpy()
 
 
-def _batch_size(data: ClientData, rows: int) -> int:
-    return max(1, min(512, BATCH_BUDGET // max(1, rows * prod(data.feature_shape))))
+def _batch_size(stack: Stack, data: ClientData, rows: int, most: int = 512) -> int:
+    entries = rows * prod(data.feature_shape)
+    if stack.device.type == "cpu":
+        entries = max(entries, stack.widest * (1 if stack.executor == "loop" else rows))
+    return max(1, min(most, BATCH_BUDGET // max(1, entries)))
