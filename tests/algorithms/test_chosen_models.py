@@ -114,7 +114,20 @@ def test_fedfomo_keeps_its_training_where_no_model_is_better(revert: bool) -> No
 
 def test_fedfomo_affinity_in_shares() -> None:
     raw, shares = (played("fedfomo", 2, THREE, neighbours=2, affinity=a).server.P for a in ("raw", "shares"))
-    close(shares, raw / raw.abs().sum(dim=1, keepdim=True))
+    close(shares, raw / raw.sum(dim=1, keepdim=True).abs())
+    close(shares.sum(dim=1).abs(), [1.0] * 3)
+
+
+def test_fedfomo_affinity_in_shares_of_all_candidates() -> None:
+    """By hand: theta^0 = 0, at rate 1/2 w_i = b_i / 2; client i's own model is a candidate with the benefits."""
+    b = torch.tensor(B3, dtype=torch.float64)
+    w = b / 2
+    sim = played("fedfomo", 2, THREE, neighbours=2, lr=0.5, baseline="before_training", affinity="shares")
+    for i in range(3):
+        a = (b[i].square().sum() - (w - b[i]).square().sum(dim=1)) / 2 / w.norm(dim=1)
+        expected = a / a.sum().abs()
+        expected[i] = 0.0
+        close(sim.server.P[i], expected)
 
 
 def test_fedfomo_equal_models_change_nothing() -> None:

@@ -186,6 +186,21 @@ def test_similarities_of_the_models_are_those_of_what_has_just_come(similarity: 
     assert (expected - torch.eye(4)).abs().max() > 0.05
 
 
+def test_models_are_compared_with_the_last_ones_of_those_who_are_away() -> None:
+    algorithm = make_algorithm("fedora", "paper", similarity="parameters", lambda_rule="constant")
+    away = {1: ["client-3"], 2: ["client-0", "client-1"], 3: ["client-2"]}
+    sim = simulation(classified((7, 4, 9, 5)), algorithm, rounds=3, absent=away)
+    sim.advance()
+    assert sim.server.similarity[3, :3].isnan().all()
+    while not sim.finished:
+        sim.advance()
+        theta = sim.server.theta.flat()
+        distances = torch.cdist(theta, theta).square()
+        pairs = distances[torch.ones(4, 4).triu(1).bool()].sort().values
+        expected = torch.exp(-distances / ((pairs[2] + pairs[3]) / 2))
+        torch.testing.assert_close(sim.server.similarity, expected, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("similarity", ["parameters", "gradients"])
 def test_similarities_of_the_models_are_measured_each_round(similarity: str) -> None:
     sim = simulation(

@@ -845,6 +845,16 @@ def test_federico_owners_adam_is_kept_and_skips_models_of_no_weight() -> None:
     assert sim.server.steps.tolist() == [6, 6, 0]
 
 
+def test_federico_central_adam_leaves_models_of_no_weight_alone() -> None:
+    """Adam's steps are of one length, however small the gradient that a weight of nearly 0 leaves."""
+    start = [[3.9, 0.1], [0.0, 8.0], [5.0, 5.0]]
+    sim = rico(3, THREE, phi=start, variant="central", owner="adam", owner_lr=0.05)
+    run(sim)
+    assert 0.0 < float(sim.server.w[:, 2].sum()) < 1e-3
+    close(sim.server.phi.flat()[2], start[2], 0, 0)
+    assert sim.server.steps.tolist() == [3, 3, 0]
+
+
 @pytest.mark.parametrize("step", ["epochs", "gradient"])
 @pytest.mark.parametrize(("mass", "moves"), [(0.9e-3, False), (1.1e-3, True)])
 def test_federico_a_model_of_hardly_any_weight_stays(mass: float, moves: bool, step: str) -> None:
@@ -944,6 +954,15 @@ def test_federico_books_each_transfer_once_at_both_ends() -> None:
     assert len(set(expected.tolist())) > 1  # owners that were asked more often carry more
     assert expected.sum() == rounds * 4 * 2 * 2 * d
     assert bytes_of(sim, "down") == bytes_of(sim, "up") == []
+
+
+@pytest.mark.parametrize(("variant", "way"), [("decentralised", "peer"), ("central", "down")])
+def test_federico_models_for_predictions_come_from_where_they_are(variant: str, way: str) -> None:
+    sim = rico(2, THREE, phi=[[1.0, 1.0]] * 3, variant=variant)
+    run(sim)
+    sim.report_models()
+    table = sim.ledger.per_client()
+    assert set(table[(table.phase == "evaluate") & (table.kind == "model")].direction) == {way}
 
 
 def weighted_offer(sim: Recording) -> tuple[Tensor, Tensor]:

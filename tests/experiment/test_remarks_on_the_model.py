@@ -39,6 +39,8 @@ def test_methods_that_compare_on_validation_examples_are_named_where_there_are_n
     """FedFomo without them nearly is LOCAL."""
     methods = ["local", "fedavg", "fedfomo", {"name": "fedora", "variant": "paper"}]
     arrays = [[float(i), 1.0, 0.0] for i in range(10)], [0, 1] * 5
+    constant, federico = [{"name": "fedora", "lambda_rule": "constant"}], ["federico"]
+    by_validation = [{"name": "federico", "evidence": "validation"}]
     with_some, none = {"train": arrays, "validation": arrays, "test": arrays}, {"train": arrays, "test": arrays}
 
     def said(name: str, *clients: Any, algorithms: Any = methods) -> str:
@@ -48,4 +50,7 @@ def test_methods_that_compare_on_validation_examples_are_named_where_there_are_n
     assert "fedfomo, fedora (paper): models are compared on validation examples, of which no client" in said("no", none)
     assert "of which 1 of 2 clients do not have any" in said("one", with_some, none)
     assert "are compared on" not in said("all", with_some, with_some)
-    assert "are compared on" not in said("others", none, algorithms=["fedavg"])
+    assert "are compared on" not in said("others", none, algorithms=["fedavg", *constant, *federico])
+    assert "federico (decentralised): models are compared on" in said(
+        "evidence", none, algorithms=["local", *by_validation]
+    )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import CoterieError
-from coterie.relations import normalised
+from coterie.relations import mean_self_weight, normalised
 
 
 def test_sizes_become_shares() -> None:
@@ -34,3 +34,9 @@ def test_weights_lie_on_the_simplex(sizes: list[int]) -> None:
     weights = normalised(torch.tensor(sizes))
     assert bool((weights >= 0).all())
     assert float(weights.sum()) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_self_weight_of_those_who_were_met() -> None:
+    weights = torch.tensor([[0.2, 0.8, 0.0], [0.0, 1.0, 0.0], [0.5, 0.1, 0.4]], dtype=torch.float64)
+    assert mean_self_weight(weights, torch.tensor([True, False, True])) == pytest.approx(0.3)
+    assert mean_self_weight(weights, torch.zeros(3, dtype=torch.bool)) == 1.0

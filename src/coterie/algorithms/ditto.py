@@ -26,6 +26,8 @@ class Ditto(GlobalModel):
     evaluated: ClassVar[str] = "personal model after local training"
     deviations: ClassVar[tuple[str, ...]] = (
         "λ is one constant for the run; the authors' code may also choose it per client by validation loss.",
+        "The personal model trains with the rate of the other one, as in the authors' code.",
+        "Clients count by their examples; the authors' code draws cohorts by them, and takes a plain mean.",
     )
     claims: ClassVar[Claims] = Claims(
         limits=(Limit({"lambda": 0.0}, "local"), Limit({}, "fedavg", state="w")),

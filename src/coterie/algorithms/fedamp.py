@@ -29,6 +29,7 @@ from coterie.relations import (
     cosine_attention,
     cosines,
     cross_distances,
+    mean_self_weight,
     squared_distances,
     with_newcomer,
 )
@@ -66,7 +67,8 @@ class FedAMP(Algorithm):
     cites: ClassVar[str] = "huang2021personalized"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"attention": {"sigma": 1.0}, "heuristic": {"sigma": 10.0}}
     deviations: ClassVar[tuple[str, ...]] = (
-        "α is capped at σ / (m - 1) for m clients in the mixture, so that no self-weight is negative.",
+        "α is capped at σ / (m - 1) for m clients in the mixture, so that no self-weight is negative. The pull stays "
+        "λ / α, so that the coupling is weaker than the objective's while the cap is in force.",
         "σ counts in units of the median squared distance between models unless sigma_relative is off.",
         "Under partial participation the mixture runs over the clients that took part.",
         "α and λ stay the same for the whole run; the paper lets α fall.",
@@ -92,7 +94,7 @@ class FedAMP(Algorithm):
 
     def round(self, server: Server, cohort: Tensor) -> None:
         """Mix the models of the cohort, send each client its u_i, keep what comes back."""
-        xi = self.mixing(self.compare([tensor for _, tensor in server.w[cohort].parameters()]))
+        xi = self.mixing(self.compare(server.w[cohort].trained()))
         server.xi[cohort] = 0.0
         server.xi[cohort.unsqueeze(1), cohort.unsqueeze(0)] = xi
         up = server.ask(self.local_update, cohort, u=mixture(xi, server.w[cohort]))
@@ -120,7 +122,7 @@ class FedAMP(Algorithm):
             return None
         up = server.ask(self.local_update, clients, u=broadcast(server.initial_model()))
         met = server.w[server.met] if bool(server.met.any()) else server.initial_model()
-        members, own = ([tensor for _, tensor in models.parameters()] for models in (met, up.w))
+        members, own = met.trained(), up.w.trained()
         if self.variant == "attention":
             among, towards, itself = self.compare(members), cross_distances(own, members), 0.0
         else:
@@ -138,6 +140,10 @@ class FedAMP(Algorithm):
     def relations(self, server: Server) -> Mapping[str, Tensor]:
         """xi_ij, the attention that client i paid to client j when it last took part."""
         return {"xi": server.xi}
+
+    def notes(self, server: Server) -> Mapping[str, float]:
+        """How much of its own model is in a client's u_i: near 1 means nearly LOCAL."""
+        return {"mean_self_weight": mean_self_weight(server.xi, server.met)}
 
 
 alias("heurfedamp", "fedamp", "heuristic")

@@ -23,7 +23,7 @@ from coterie.contract import (
     unchanged,
 )
 from coterie.models import Models
-from coterie.relations import cross_distances, inverse_distance_weights
+from coterie.relations import cross_distances, inverse_distance_weights, mean_self_weight
 
 
 @register
@@ -115,4 +115,4 @@ class FedDWA(Algorithm):
 
     def notes(self, server: Server) -> Mapping[str, float]:
         """How much of its own model a client keeps: near 1 means nearly LOCAL."""
-        return {"mean_self_weight": float(server.p.diagonal().mean())}
+        return {"mean_self_weight": mean_self_weight(server.p, server.met)}

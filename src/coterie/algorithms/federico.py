@@ -24,7 +24,7 @@ from coterie.contract import (
     to_peers,
 )
 from coterie.models import Models, stack_candidates
-from coterie.relations import epsilon_greedy, heaviest, owner_shares, posterior, track_losses
+from coterie.relations import epsilon_greedy, heaviest, mean_self_weight, owner_shares, posterior, track_losses
 from coterie.training import adam_rows
 from coterie.training.keys import generator
 
@@ -60,7 +60,8 @@ class FedeRiCo(Algorithm):
     evaluated: ClassVar[str] = "mixture of the models with the client's weights"
     deviations: ClassVar[tuple[str, ...]] = (
         "A client's own model is always among those it chooses, which the printed algorithm leaves open.",
-        "Models that nobody has evaluated have no weight (init: first_observation); as printed they look perfect.",
+        "Models that a client has not evaluated have no weight (init: first_observation); as printed they look "
+        "perfect. Accumulated losses begin there, too, so that a model first seen late has fewer of them.",
         "warm_up, which lets every client train alone first, is not in the paper; it is 0 by default.",
         "evidence: validation, which judges models on data that none was trained on, is not in the paper; it is off.",
         "Losses in gradients are means, and a model whose weights sum to less than 0.001 is left alone.",
@@ -131,6 +132,11 @@ class FedeRiCo(Algorithm):
         alone = self.variant == "decentralised" and self.init == "first_observation"  # else w_ii is small all the while
         self.require(not self.warm_up or alone, "warm_up", "0 unless decentralised with init first_observation")
 
+    @property
+    def compares_on_validation(self) -> bool:
+        """By training losses unless ``evidence`` says otherwise."""
+        return self.evidence == "validation"
+
     # --- where the models meet -----------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
         """phi_j of every client, w_ij = 1/K; the owners' Adam."""
@@ -190,7 +196,10 @@ class FedeRiCo(Algorithm):
         up = server.ask(self.central_update, cohort, average=server.n[cohort].double(), phi=phi)
         weights = server.ask(self.report, up.clients)
         server.w[weights.clients], server.met[weights.clients] = weights.w, True
-        self.owner_step(server, up.gradient.flatten_candidates(), torch.ones(server.K, dtype=torch.float64))
+        one = torch.ones(server.K, dtype=torch.float64)
+        # Adam takes whole steps however small the gradient; an exact step is small itself
+        used = one if self.owner == "sgd" else torch.where(weights.w.sum(dim=0) >= NEGLIGIBLE, one, 0.0)
+        self.owner_step(server, up.gradient.flatten_candidates(), used)
 
     # --- at the clients ------------------------------------------------------------------------------------------
     def start(self, site: Site) -> None:
@@ -258,7 +267,7 @@ class FedeRiCo(Algorithm):
         own = torch.eye(server.K, dtype=torch.float64)[clients]
         weights, index = heaviest(torch.where(server.met[clients].unsqueeze(1), server.w[clients], own), NEGLIGIBLE)
         index = torch.where(weights > 0, index, clients.unsqueeze(1))  # a slot too many holds its own model, unused
-        return {"phi": pick(server.phi, index, peers=True), "weights": weights}
+        return {"phi": pick(server.phi, index, peers=self.variant == "decentralised"), "weights": weights}
 
     def personal(self, site: Site, **offer: Any) -> Predictor:
         """sum_j w_ij h_phi_j(x): probabilities are averaged, or outputs in regression."""
@@ -267,7 +276,8 @@ class FedeRiCo(Algorithm):
 
     def adapt(self, server: Server, clients: Tensor, labelled: bool) -> Mapping[str, Any] | None:
         """All models, once; without labels with the same weight for each."""
-        phi = pick(server.phi, torch.arange(server.K).expand(len(clients), -1), peers=True)
+        everyone = torch.arange(server.K).expand(len(clients), -1)
+        phi = pick(server.phi, everyone, peers=self.variant == "decentralised")
         weights = torch.full((len(clients), server.K), 1.0 / server.K, dtype=torch.float64)
         return {"phi": phi} if labelled else {"phi": phi, "weights": weights}
 
@@ -291,5 +301,5 @@ class FedeRiCo(Algorithm):
         w = server.w[server.met]
         if not len(w):
             return {}
-        own = float(server.w.diagonal()[server.met].mean())
+        own = mean_self_weight(server.w, server.met)
         return {"mean_self_weight": own, "mean_entropy": float(torch.special.entr(w).sum(dim=1).mean())}

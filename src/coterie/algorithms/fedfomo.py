@@ -24,7 +24,7 @@ from coterie.contract import (
     unchanged,
 )
 from coterie.models import Models, stack_candidates
-from coterie.relations import benefits, epsilon_greedy, positive_shares
+from coterie.relations import benefits, epsilon_greedy, mean_self_weight, positive_shares
 from coterie.training.keys import generator
 
 _EXPLORING: dict[str, Any] = {"neighbours": 3, "epsilon": 1.0, "baseline": "before_training"}
@@ -52,7 +52,7 @@ class FedFomo(Algorithm):
         "A model that equals the baseline up to rounding has no benefit, where the authors' program divides noise by "
         "noise.",
         "Means of subsets of clients and the mean of all, further candidates in the authors' program, are not offered.",
-        "P grows by the benefits as they are; the authors' program divides them by the sum of their sizes (affinity: "
+        "P grows by the benefits as they are; the authors' program divides them by the size of their sum (affinity: "
         "shares).",
     )
     claims: ClassVar[Claims] = Claims(
@@ -94,7 +94,7 @@ class FedFomo(Algorithm):
         "round", "models that can be had: those of the last round, or the latest of all clients", paper="round"
     )
     affinity: Literal["raw", "shares"] = option(
-        "raw", "what P grows by: benefits, or benefits over the sum of their sizes", paper="raw"
+        "raw", "what P grows by: benefits, or benefits over the size of their sum", paper="raw"
     )
 
     def check(self) -> None:
@@ -157,12 +157,13 @@ class FedFomo(Algorithm):
         received = index != site.clients.to(index.device).unsqueeze(1)
         a = torch.where(received, self.benefits(site, base, models), 0.0)
         if self.baseline == "own":
-            mixed, b = mixed_in(site.theta, models, a)
+            mixed, b, total = *mixed_in(site.theta, models, a), a.sum(dim=1, keepdim=True)
         else:  # the trained model is a candidate, and what remains where none is better
             own = self.benefits(site, base, stack_candidates([site.theta]))
             candidates = stack_candidates([*(models.candidate(n) for n in range(index.shape[1])), site.theta])
             mixed, b = mixed_in(base if self.revert else site.theta, candidates, torch.cat([a, own], dim=1))
-        gained = a / a.abs().sum(dim=1, keepdim=True).clamp(min=1e-300) if self.affinity == "shares" else a
+            total = a.sum(dim=1, keepdim=True) + own
+        gained = a / total.abs().clamp(min=1e-9) if self.affinity == "shares" else a
         return {"a": gained, "b": b[:, : index.shape[1]], "w": self.train(site, mixed)}
 
     def train(self, site: Site, start: Models) -> Models:
@@ -200,7 +201,7 @@ class FedFomo(Algorithm):
 
     def notes(self, server: Server) -> Mapping[str, float]:
         """How much of its own model a client keeps: near 1 means nearly LOCAL."""
-        return {"mean_self_weight": float(server.b.diagonal().mean())}
+        return {"mean_self_weight": mean_self_weight(server.b, server.met)}
 
 
 def absolute(models: Models) -> Tensor:

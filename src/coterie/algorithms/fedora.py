@@ -88,6 +88,9 @@ class Fedora(Algorithm):
         "λₖ is capped at 0.5 / η, so that no step overshoots.",
         "A client without validation data uses its training loss.",
         "With partial participation the server keeps every client's last upload; the graph is of clients met so far.",
+        "Where the validation loss is not a number, λₖ is 0 under the rule exp and ε under gain.",
+        "Under partial participation gradients are compared among those who answered, and who never answered together "
+        "has no edge; the latecomers of a random graph begin with θ⁰.",
         "A newcomer's model is the minimiser without a data term of its own; the paper's way is attach: literal.",
     )
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -175,6 +178,11 @@ class Fedora(Algorithm):
                 self.solver != "low_rank" or symmetric, "solver", "low_rank with topk 0 and without exact only"
             )
             self.require(self.solver != "sparse" or self.topk != 0, "solver", "sparse with a topk of 1 or more only")
+
+    @property
+    def compares_on_validation(self) -> bool:
+        """A constant lambda_k asks for no losses."""
+        return self.lambda_rule != "constant"
 
     # --- at the server -------------------------------------------------------------------------------------------
     def setup(self, server: Server) -> None:
@@ -372,13 +380,18 @@ def _drawn(server: Server) -> Tensor:
 
 
 def _compared(what: str, server: Server, up: Answers) -> Tensor:
-    """Similarities of those who were met, ``(m, m)``, newly those among the uploaders; NaN where none are known."""
+    """Similarities of those who were met, ``(m, m)``: of models those among all who have uploaded one, of gradients
+    newly those among the uploaders; NaN where none are known.
+    """
     m, rows = len(server.met), server.met.row(up.clients)
     whole = torch.full((m, m), nan, dtype=torch.float64)
     if server.similarity is not None:
         whole[: len(server.similarity), : len(server.similarity)] = server.similarity
     if what == "parameters":
-        among = parameter_similarity(squared_distances(tensor for _, tensor in up.theta.parameters()))
+        theta = server.theta.clone()
+        theta[rows] = up.theta
+        rows = server.seen[server.met.clients].nonzero().squeeze(1)
+        among = parameter_similarity(squared_distances(theta[rows].trained()))
     else:
         among = gradient_similarity(cosines(tensor for _, tensor in (up.theta - server.theta[rows]).parameters()))
     whole[rows.unsqueeze(1), rows] = among

@@ -34,7 +34,9 @@ class FedProx(GlobalModel):
         1.0, "strength μ of the pull to the received model; 0 is FedAvg", paper="0.001 to 1, tuned", least=0
     )
     prox_place: ProxPlace = option(
-        "gradient", "where the pull acts: in the gradient, after momentum or after the step", paper="gradient"
+        "gradient",
+        "where the pull acts: in the gradient, after momentum or after the step, which are the same here",
+        paper="gradient",
     )
 
     def local_update(self, site: Site, w: Models) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from coterie.contract import (
     register,
 )
 from coterie.models import Models, stack_candidates, stack_rows
-from coterie.relations import adam, softmax_slope
+from coterie.relations import adam, mean_self_weight, softmax_slope
 
 NEVER = -1e3
 """alpha of a weight of 0, whose slope is 0 as well; an infinite number would count as a failure."""
@@ -181,7 +181,7 @@ class L2C(Algorithm):
 
     def notes(self, server: Server) -> Mapping[str, float]:
         """The weight of a client's own update: 1 means LOCAL."""
-        return {"mean_self_weight": float(server.pi.diagonal().mean())}
+        return {"mean_self_weight": mean_self_weight(server.pi, server.known)}
 
 
 def moved(theta: Models, D: Models, alpha: Tensor) -> Models:

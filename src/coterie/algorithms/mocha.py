@@ -82,13 +82,13 @@ class Mocha(CoupledModels):
             step[inner.unsqueeze(1), inner] = covariance_step(server.sigma[inner][:, inner], 2 * self.lambda1 * way)
             # the step's rows do not sum to one, so batch statistics stay each client's own
             mixed = server.w.mixed(step[clients]).with_buffers(server.w[clients], everyone)
-        return mixed * (1.0 - shrink)
+        return (mixed * (1.0 - shrink)).with_frozen(server.w[clients])
 
     def relate(self, server: Server) -> None:
         """Sigma from the models of all who have taken part, every few rounds."""
         if server.round % self.every == 0:
             met = server.met.nonzero().squeeze(1)
-            sigma = task_covariance(gram(tensor for _, tensor in server.w[met].parameters()))
+            sigma = task_covariance(gram(server.w[met].trained()))
             server.sigma = torch.eye(server.K, dtype=torch.float64) / server.K
             server.sigma[met.unsqueeze(1), met] = sigma * (len(met) / server.K)  # the trace of all is 1
 

@@ -37,6 +37,8 @@ class PFedHN(Algorithm):
         "round has one client, which participation.clients: 1 does.",
         "Clients train for the usual epochs; the authors' 50 batches are the option steps, drawn epoch by epoch and "
         "not as the first batch of a fresh shuffle each time.",
+        "The authors' network has one linear layer more and no ReLU before its outputs; they also clip clients' "
+        "gradients to 50, as training.clip does.",
         "Embeddings are drawn by the client's name, so that the order of clients changes nothing.",
         "Batch statistics are not generated: they travel, stay or are averaged as training.buffers says.",
         "A newcomer receives the hypernetwork once and trains its embedding from the members' mean, instead of an "

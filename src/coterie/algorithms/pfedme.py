@@ -91,7 +91,7 @@ class PFedMe(GlobalModel):
 
     def inner_gradient(self, gradient: Models, theta: Models, w: Models) -> Models:
         """The gradient of F_k(th) + (lambda/2) ||th - w||^2 + (mu/2) ||th||^2, given that of F_k."""
-        return gradient + (theta - w) * self.lambda_ + theta * self.mu
+        return (gradient + (theta - w) * self.lambda_ + theta * self.mu).with_frozen(gradient)
 
     def solved(self, site: Site, w: Models) -> Models:
         """An inner problem around w on all of a client's data, for who has not trained."""

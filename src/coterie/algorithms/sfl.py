@@ -22,7 +22,14 @@ from coterie.contract import (
     register,
 )
 from coterie.models import Models
-from coterie.relations import cross_distances, normalised, parameter_similarity, squared_distances, with_newcomer
+from coterie.relations import (
+    cross_distances,
+    mean_self_weight,
+    normalised,
+    parameter_similarity,
+    squared_distances,
+    with_newcomer,
+)
 
 _PLAIN = {"lambda1": 0.0, "lambda2": 0.0}
 
@@ -153,4 +160,4 @@ class SFL(Algorithm):
 
     def notes(self, server: Server) -> Mapping[str, float]:
         """How much of its own model a client keeps: near 1 means nearly LOCAL."""
-        return {"mean_self_weight": float(server.mixing.diagonal().mean())}
+        return {"mean_self_weight": mean_self_weight(server.mixing, server.met)}

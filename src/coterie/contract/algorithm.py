@@ -85,6 +85,11 @@ class Algorithm:
             return cast(Claims, cls.claims)
         return cls.claims[variant or next(iter(cls.variants))]
 
+    @property
+    def compares_on_validation(self) -> bool:
+        """Whether training, with these options, compares models on validation examples."""
+        return self.claims_of(getattr(self, "variant", None)).validation
+
     def whole_numbers(self) -> Mapping[str, int]:
         """Of answers that are whole numbers the name, and the one that all are below; none is below 0.
 

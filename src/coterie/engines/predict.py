@@ -25,6 +25,7 @@ class _MixtureStack(Stack):
 
     def __init__(self, stack: Stack, combine: str) -> None:
         self._inner, self._combine = stack, combine
+        self.device, self.executor, self.widest = stack.device, stack.executor, stack.widest
 
     def forward(self, tensors: Mapping[str, Tensor], inputs: Tensor, **options: Any) -> Tensor:
         """The weighted mean of the candidates' predictions, ``(k, B, C)``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from coterie.evaluation import metric_of
 from coterie.experiment.plan import Job, Plan
 from coterie.runs.record import Key
+
+logger = logging.getLogger("coterie.experiment")
 
 
 @contextmanager
@@ -154,7 +157,9 @@ class Display:
         return escape(f"{job.system.label:<{self._wide}}  seed {job.seed:<{self._seed_wide}}")
 
     def warn(self, text: str) -> None:
-        """A line that stays and catches the eye."""
+        """A line that stays and catches the eye; where nothing is shown, it goes to the log."""
+        if self._console.quiet:
+            logger.warning(text)
         self.say(f"[yellow]warning[/] {escape(text)}")
 
     def finish(self, job: Job, standing: Standing | None, seconds: float, failed: int) -> None:

@@ -211,8 +211,7 @@ class Session:
 
     def _name_who_judges_without_validation(self) -> None:
         """Methods that compare models on validation examples, where clients have none."""
-        methods = ((system.label, system.method) for system in self.experiment.plan.systems)
-        labels = [name for name, m in methods if m.claims_of(getattr(m, "variant", None)).validation]
+        labels = [s.label for s in self.experiment.plan.systems if s.method.compares_on_validation]
         n = self.experiment.federation(self.experiment.config.seeds[0]).validation.n
         if labels and (without := int((n == 0).sum())):
             whose = "no client has" if without == len(n) else f"{without} of {len(n)} clients do not have"

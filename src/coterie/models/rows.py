@@ -137,6 +137,10 @@ class Models:
         """Name and tensor ``(k, *shape)`` of every parameter."""
         return ((name, self.tensors[name]) for name in self.layout.parameters)
 
+    def trained(self) -> list[Tensor]:
+        """The tensors ``(k, *shape)`` of all parameters that training moves."""
+        return [self.tensors[name] for name in self.layout.trained()]
+
     # --- rows and parts -------------------------------------------------------------------------------------
     @overload
     def __getitem__(self, rows: str) -> Models: ...
@@ -255,6 +259,13 @@ class Models:
             return self
         rows = rows.to(self.device)
         return self._map(lambda t: t.where(rows.view(-1, *[1] * (t.ndim - 1)), torch.zeros_like(t)))
+
+    def with_frozen(self, other: Models) -> Models:
+        """The same models with those parameters of ``other: (k,)`` that no training moves."""
+        if not self.layout.frozen:
+            return self
+        frozen = {name: other.tensors[name].clone() for name in self.layout.frozen}
+        return Models(self.layout, {**self.tensors, **frozen})
 
     def without_buffers(self) -> Models:
         """The parameters alone, as a gradient has them: control variates and momenta have no statistics."""

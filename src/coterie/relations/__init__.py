@@ -31,7 +31,7 @@ from coterie.relations.propagation import (
 )
 from coterie.relations.sampling import epsilon_greedy
 from coterie.relations.subspaces import joint_matrix, principal_subspace, subspace_similarity
-from coterie.relations.weights import inverse_distance_weights, normalised
+from coterie.relations.weights import inverse_distance_weights, mean_self_weight, normalised
 
 __all__ = [
     "FOR_MANY",
@@ -61,6 +61,7 @@ __all__ = [
     "largest_degree",
     "low_rank_factors",
     "low_rank_propagation",
+    "mean_self_weight",
     "median_distance",
     "membership",
     "name_order",

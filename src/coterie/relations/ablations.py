@@ -10,7 +10,7 @@ from torch import Tensor
 from coterie.relations.distances import median_distance
 
 THRESHOLD = 0.25
-"""Random similarities below this are no edge."""
+"""Random similarities below this are 0, which is no edge of the kind cos."""
 
 
 def random_similarity(clients: int, generator: torch.Generator) -> Tensor:

@@ -59,3 +59,13 @@ def inverse_distance_weights(sq_distances: Tensor, topk: int | None = None) -> T
         order = inverse.argsort(dim=1, descending=True, stable=True)
         inverse.scatter_(1, order[:, topk:], 0.0)
     return normalised(inverse)
+
+
+def mean_self_weight(weights: Tensor, met: Tensor) -> float:
+    """The mean weight that clients give their own model: near 1 a method is nearly LOCAL, as it is before anyone met.
+
+    Args:
+        weights: ``(K, K)``, row i what client i's model is made of.
+        met: ``(K,)`` bool, whose rows are known; the others do not count.
+    """
+    return float(weights.diagonal()[met].mean()) if bool(met.any()) else 1.0
