@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 import coterie
@@ -54,3 +55,12 @@ def test_methods_that_compare_on_validation_examples_are_named_where_there_are_n
     assert "federico (decentralised): models are compared on" in said(
         "evidence", none, algorithms=["local", *by_validation]
     )
+
+
+def test_without_a_console_they_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [[float(i), 1.0, 0.0] for i in range(10)]
+    keys = KEYS | {"model": "linear", "algorithms": ["fedper"]}
+    coterie.run(Federation.from_arrays({"a": (rows, [0, 1] * 5)}), output=tmp_path / "run", **keys)
+    assert [(r.name, r.levelname) for r in caplog.records if "are its head" in r.message] == [
+        ("coterie.experiment", "WARNING")
+    ]
