@@ -84,7 +84,7 @@ def test_micro_benchmarks_run_and_notice_what_is_slower(tmp_path: Path) -> None:
     saved = run(*arguments, "--save")
     assert saved.returncode == 0, saved.stderr
     stored = json.loads(baseline.read_text())
-    assert len(stored) == 7
+    assert len(stored) == 8
     baseline.write_text(json.dumps(dict.fromkeys(stored, 1e-6)))
     assert run(*arguments).returncode == 1
     baseline.write_text(json.dumps(dict.fromkeys(stored, 1e6)))
