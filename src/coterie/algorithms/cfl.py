@@ -106,7 +106,7 @@ class CFL(Algorithm):
     def split(self, server: Server, cluster: int, clients: Tensor, w: Models, change: Models) -> None:
         """Two new leaves below ``cluster`` for the members that answered; the others stay behind at the inner node."""
         order = torch.tensor(sorted(range(len(clients)), key=lambda row: server.names[clients[row]]))
-        second = bipartition(cosines(tensor for _, tensor in change[order].parameters()))
+        second = bipartition(cosines(change[order].trained()))
         norm = change.norm()
         unit = change / torch.where(norm > 0, norm, 1.0)
         for child, half in enumerate((order[~second], order[second])):
@@ -121,7 +121,7 @@ class CFL(Algorithm):
     def walk(self, server: Server, node: Tensor, change: Models) -> Tensor:
         """From ``node: (k,)`` down to the leaves whose directions are nearest to ``change: (k,)``."""
         both = stack_rows([change, server.direction])
-        return descend(server.children, node, cosines(t for _, t in both.parameters())[: len(change), len(change) :])
+        return descend(server.children, node, cosines(both.trained())[: len(change), len(change) :])
 
     # --- prediction ----------------------------------------------------------------------------------------------
     def offer(self, server: Server, clients: Tensor) -> Mapping[str, Any]:

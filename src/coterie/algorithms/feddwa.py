@@ -69,7 +69,7 @@ class FedDWA(Algorithm):
     def round(self, server: Server, cohort: Tensor) -> None:
         """d_ij = ||w_i* - w_j||^2 over those that answered; w_i <- sum_j p_ij w_j for them."""
         up = server.ask(self.local_update, cohort, w=server.w[cohort])
-        heading, here = ([t for _, t in models.parameters()] for models in (up.guidance, up.w))
+        heading, here = up.guidance.trained(), up.w.trained()
         p = inverse_distance_weights(cross_distances(heading, here), self.topk)
         server.w[up.clients], server.met[up.clients] = up.w.mixed(p), True
         rows = torch.zeros(len(up), server.K, dtype=torch.float64)
@@ -103,7 +103,7 @@ class FedDWA(Algorithm):
         if not labelled:
             return {"theta": mean}
         up = server.ask(self.local_update, clients, w=mean)
-        heading, members = ([t for _, t in models.parameters()] for models in (up.guidance, met))
+        heading, members = up.guidance.trained(), met.trained()
         ahead = up.guidance - up.w
         distances = torch.cat([cross_distances(heading, members), ahead.dot(ahead).unsqueeze(1)], dim=1)
         p = inverse_distance_weights(distances, self.topk)

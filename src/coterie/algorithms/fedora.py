@@ -393,6 +393,6 @@ def _compared(what: str, server: Server, up: Answers) -> Tensor:
         rows = server.seen[server.met.clients].nonzero().squeeze(1)
         among = parameter_similarity(squared_distances(theta[rows].trained()))
     else:
-        among = gradient_similarity(cosines(tensor for _, tensor in (up.theta - server.theta[rows]).parameters()))
+        among = gradient_similarity(cosines((up.theta - server.theta[rows]).trained()))
     whole[rows.unsqueeze(1), rows] = among
     return whole

@@ -123,9 +123,9 @@ class FeSEM(Algorithm):
             return False
         order = name_order(server.names)
         among = order[torch.isin(order, clients)]
-        here = _blocks(server.theta[among])
-        nearest = cross_distances(here, _blocks(server.w[: server.drawn])).amin(dim=1) if server.drawn else None
-        longest = float(cross_distances(here, _blocks(server.initial_model())).max())
+        here = server.theta[among].trained()
+        nearest = cross_distances(here, server.w[: server.drawn].trained()).amin(dim=1) if server.drawn else None
+        longest = float(cross_distances(here, server.initial_model().trained()).max())
         draws = generator(server.seed, server.round, "centres").random(self.clusters - server.drawn)
         chosen = among[seed_centres(squared_distances(here), draws, nearest, equal=EQUAL * longest)]
         server.w[torch.arange(server.drawn, server.drawn + len(chosen))] = server.theta[chosen]
@@ -139,7 +139,7 @@ class FeSEM(Algorithm):
 
     def nearest(self, server: Server, models: Models) -> Tensor:
         """The number of the centre nearest to each of ``models: (k,)``."""
-        return cross_distances(_blocks(models), _blocks(server.w[: server.drawn])).argmin(dim=1)
+        return cross_distances(models.trained(), server.w[: server.drawn].trained()).argmin(dim=1)
 
     def move_centres(self, server: Server, members: Tensor) -> None:
         """M: W_c = mean of the models of its members; an empty cluster keeps its centre."""
@@ -185,7 +185,3 @@ class FeSEM(Algorithm):
     def notes(self, server: Server) -> Mapping[str, float]:
         """How many clusters have a member."""
         return {"clusters_in_use": float(len(server.r[server.r >= 0].unique()))}
-
-
-def _blocks(models: Models) -> list[Tensor]:
-    return [tensor for _, tensor in models.parameters()]

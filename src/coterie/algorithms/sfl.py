@@ -100,7 +100,7 @@ class SFL(Algorithm):
         server.v[up.clients], server.met[up.clients] = up.v, True
         inner = server.met.nonzero().squeeze(1) if self.stale == "keep" else up.clients
         V = server.v[inner]
-        mixing = self.mixing(squared_distances(tensor for _, tensor in V.parameters()))
+        mixing = self.mixing(squared_distances(V.trained()))
         rows = server.zeros(len(inner), server.K)
         rows[:, inner] = mixing
         server.mixing[inner] = rows
@@ -141,7 +141,7 @@ class SFL(Algorithm):
             return {"theta": w}
         up = server.ask(self.local_update, clients, w=w, u=w)
         members = server.v[server.met]
-        own, others = ([tensor for _, tensor in models.parameters()] for models in (up.v, members))
+        own, others = up.v.trained(), members.trained()
         among = squared_distances(others)
         joined = [with_newcomer(among, row, 0.0) for row in cross_distances(own, others)]
         rows = torch.stack([self.mixing(distances)[-1] for distances in joined])

@@ -25,7 +25,10 @@ class _MixtureStack(Stack):
 
     def __init__(self, stack: Stack, combine: str) -> None:
         self._inner, self._combine = stack, combine
-        self.device, self.executor, self.widest = stack.device, stack.executor, stack.widest
+
+    def entries(self, rows: int) -> int:
+        """One candidate is computed after the other."""
+        return self._inner.entries(rows)
 
     def forward(self, tensors: Mapping[str, Tensor], inputs: Tensor, **options: Any) -> Tensor:
         """The weighted mean of the candidates' predictions, ``(k, B, C)``."""

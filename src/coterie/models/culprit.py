@@ -25,10 +25,10 @@ def at_work(module: nn.Module) -> Iterator[list[str]]:
     def enter(name: str) -> None:
         active.append(name)
 
-    def leave() -> None:
+    def leave(output: object) -> None:
         active.pop()
 
-    with _hooked(module, enter, leave):
+    with watched(module, enter, leave):
         yield active
 
 
@@ -41,12 +41,12 @@ def drawing(module: nn.Module) -> Iterator[list[str]]:
     def enter(name: str) -> None:
         before.append((name, torch.get_rng_state()))
 
-    def leave() -> None:
+    def leave(output: object) -> None:
         name, state = before.pop()
         if not torch.equal(state, torch.get_rng_state()):
             drew.append(name)
 
-    with _hooked(module, enter, leave):
+    with watched(module, enter, leave):
         yield drew
 
 
@@ -64,11 +64,13 @@ def first_of(module: nn.Module, *kinds: type[nn.Module]) -> str | None:
 
 
 @contextmanager
-def _hooked(module: nn.Module, enter: Callable[[str], None], leave: Callable[[], None]) -> Iterator[None]:
+def watched(module: nn.Module, enter: Callable[[str], None] | None, leave: Callable[[object], None]) -> Iterator[None]:
+    """Tells the name of each layer whose computation begins, and what each gives back."""
     handles = []
     for name, layer in module.named_modules():
-        handles.append(layer.register_forward_pre_hook(lambda layer, inputs, name=name: enter(name)))
-        handles.append(layer.register_forward_hook(lambda layer, inputs, output: leave()))
+        if enter is not None:
+            handles.append(layer.register_forward_pre_hook(lambda layer, inputs, name=name: enter(name)))
+        handles.append(layer.register_forward_hook(lambda layer, inputs, output: leave(output)))
     try:
         yield
     finally:

@@ -171,6 +171,10 @@ class Stack:
             torch.default_generator.manual_seed(seed % 2**63)  # modules are built on the CPU
             return copy.deepcopy(self.build()).to(self.dtype)  # a factory may hand out one module again and again
 
+    def entries(self, rows: int) -> int:
+        """Numbers that the widest layer makes at once of one example of each of ``rows`` models."""
+        return self.widest * (1 if self.executor == "loop" else rows)
+
     # --- forward --------------------------------------------------------------------------------------------
     def forward(
         self,

@@ -7,19 +7,17 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from coterie.models.culprit import watched
+
 
 @contextmanager
 def widths(module: nn.Module) -> Iterator[list[int]]:
     """The entries of what each layer gives back for its whole batch, in the order of computation."""
     made: list[int] = []
 
-    def measure(layer: nn.Module, inputs: object, output: object) -> None:
+    def leave(output: object) -> None:
         outputs = output if isinstance(output, tuple) else (output,)  # recurrent layers give their state as well
         made.extend(tensor.numel() for tensor in outputs if isinstance(tensor, Tensor))
 
-    handles = [layer.register_forward_hook(measure) for layer in module.modules()]
-    try:
+    with watched(module, None, leave):
         yield made
-    finally:
-        for handle in handles:
-            handle.remove()

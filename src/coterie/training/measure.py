@@ -167,6 +167,6 @@ def _counts(data: ClientData) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def _batch_size(stack: Stack, data: ClientData, rows: int, most: int = 512) -> int:
     entries = rows * prod(data.feature_shape)
-    if stack.device.type == "cpu":
-        entries = max(entries, stack.widest * (1 if stack.executor == "loop" else rows))
+    if data.offsets.device.type == "cpu":
+        entries = max(entries, stack.entries(rows))
     return max(1, min(most, BATCH_BUDGET // max(1, entries)))
